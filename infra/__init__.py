@@ -1,0 +1,1 @@
+"""The infrastructure: what runs where as plain data, the CDK app, and the local stack."""
