@@ -107,6 +107,7 @@ HTTP_STATUS: dict[str, int] = {
     "agent_paused": 503,
     # dependencies
     "unavailable": 503,
+    "secret_unopenable": 500,
     "internal": 500,
 }
 """Every code that an answer may carry. A code that is missing here is a bug, and a test says so."""

@@ -1,0 +1,147 @@
+"""Owns every bound of the system, with its unit in its name, and the relations between them.
+
+Refuses a number anywhere else: a limit that is not here is a bug.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.kernel.clock import DAY_MS, MINUTE_MS
+
+# ---- the table
+
+DUE_SHARDS: Final = 64
+LIST_SHARDS: Final = 4
+AUDIT_SHARDS: Final = 16
+SINGLE_WRITE_TRIES: Final = 8
+TRANSACTION_TRIES: Final = 12
+CONFLICT_BACKOFF_MS_MIN: Final = 10
+CONFLICT_BACKOFF_MS_MAX: Final = 200
+AWS_CONNECT_S: Final = 0.5
+AWS_READ_S: Final = 1.0
+AWS_ATTEMPTS: Final = 2
+
+# ---- ingress
+
+INGRESS_DEADLINE_S: Final = 2.5
+"""Every call of one request shares it, so that the acknowledgement comes well inside 3 s."""
+INSTANCE_KEY_KEPT_MS: Final = 5 * 60 * 1000
+CLAIM_KEPT_MS: Final = 7 * DAY_MS
+REPLAY_WINDOW_MS: Final = 2 * 300 * 1000
+"""How long one signed request can be sent again: 300 s before and 300 s after its timestamp."""
+CAP_CONVERSATIONS: Final = 10_000
+CAP_ACTORS: Final = 10_000
+CAP_MESSAGES_PER_MINUTE: Final = 600
+CAP_WAITING: Final = 100
+CAP_SHARD_SIZE: Final = 1_250
+CAP_SHARDS_MAX: Final = 8
+RATE_SHARD_SIZE: Final = 150
+RATE_SHARDS_MAX: Final = 64
+RATE_ROW_KEPT_MS: Final = 10 * MINUTE_MS
+ACTIVE_PERIOD_MS: Final = 10 * DAY_MS
+"""Activity is noted once a period, so that a known actor costs no write."""
+ACTIVE_KEPT_MS: Final = 30 * DAY_MS
+KNOWN_ACTORS_MAX: Final = 64
+REFUSAL_IDS_KEPT: Final = 3
+
+# ---- generic connector: inbound
+
+RAW_BODY_BYTES_MAX: Final = 256 * 1024
+BODY_BYTES_MAX: Final = 64 * 1024
+ID_CODE_POINTS_MAX: Final = 256
+DISPLAY_NAME_CODE_POINTS_MAX: Final = 128
+SENT_AT_CODE_POINTS_MAX: Final = 64
+FIELD_PROBLEMS_MAX: Final = 20
+FIELD_PATH_CODE_POINTS_MAX: Final = 64
+
+# ---- the turn
+
+LEASE_MS: Final = 60_000
+LEASE_RENEW_MS: Final = 15_000
+LEASE_GRACE_MS: Final = 15_000
+"""A lease is taken over this long after its end, so that two clocks may differ by as much."""
+LEASES_WITHOUT_PROGRESS_MAX: Final = 3
+CONTEXT_MESSAGES_MAX: Final = 20
+CONTEXT_BYTES_MAX: Final = 64 * 1024
+MODEL_TEXT_BYTES_MAX: Final = 64 * 1024
+TURN_STOP_BEFORE_LIMIT_MS: Final = 20_000
+OFFLINE_QUOTE_CHARACTERS: Final = 500
+
+# ---- the outbox
+
+REPLY_BODY_BYTES_MAX: Final = 64 * 1024
+REPLY_OBJECT_BYTES_MAX: Final = 96 * 1024
+RETRY_DELAYS_S: Final = (5, 30, 120, 600, 1800, 3600)
+RETRY_JITTER: Final = 0.10
+RETRY_AFTER_S_MAX: Final = 3600
+SHORT_DELAY_S_MAX: Final = 60
+"""Delays up to this ride the delay queue; longer ones are the sweep's."""
+RING_AGAIN_WITHIN_MS: Final = 10_000
+ATTEMPTS_CLIENT_ERROR_MAX: Final = 5
+ATTEMPTS_HEALTHY_MAX: Final = 10
+ATTEMPTS_REFUSED_ADDRESS_MAX: Final = 3
+ENTRY_AGE_MS_MAX: Final = 7 * DAY_MS
+ATTEMPTS_ON_ENTRY_MAX: Final = 32
+DELIVERY_LEASE_MS: Final = 40_000
+DELIVERY_SETTINGS_FRESH_MS: Final = 1_000
+"""No attempt begins on settings that were read longer ago: what an operator changed holds within 2 s."""
+DEGRADED_AFTER_FAILURES: Final = 5
+PROBE_EVERY_MS: Final = 60_000
+RECOVERY_SPREAD_MS: Final = 60_000
+SLOTS_PER_INSTALL: Final = 8
+HOLDS_KEPT: Final = 20
+OUTBOX_STOP_BEFORE_LIMIT_MS: Final = 15_000
+
+# ---- sweeps
+
+DUE_AFTER_MS: Final = 60_000
+"""How long after a write its doorbell is given before the sweep looks."""
+SWEEP_BACKOFF_MS: Final = (60_000, 120_000, 240_000, 480_000, 960_000, 1_800_000)
+SWEEP_RUN_MS_MAX: Final = 45_000
+SWEEP_PAGE_ITEMS: Final = 50
+SWEEP_PAGES_PER_SHARD: Final = 4
+
+# ---- the control plane
+
+INSTALLS_PER_AGENT_MAX: Final = 90
+"""So many rows an agent's pause can change in one transaction."""
+OVERLAP_S_DEFAULT: Final = 86_400
+OVERLAP_S_MAX: Final = 30 * 86_400
+PRINCIPAL_KEPT_MS: Final = 30_000
+IDEMPOTENCY_KEPT_MS: Final = DAY_MS
+DISABLE_WAIT_S: Final = 15
+TOKEN_DAYS_DEFAULT: Final = 90
+
+# ---- how long things are kept
+
+MESSAGES_KEPT_DAYS: Final = 90
+ATTEMPTS_KEPT_DAYS: Final = 30
+AUDIT_KEPT_DAYS: Final = 400
+
+# ---- security
+
+TIMESTAMP_SKEW_S_MAX: Final = 300
+SIGNATURE_PARTS_MAX: Final = 5
+SECRET_KEY_BYTES: Final = 32
+URL_CHARS_MAX: Final = 2048
+EGRESS_DNS_S: Final = 2.0
+EGRESS_CONNECT_S: Final = 5.0
+"""For all addresses that are tried, TLS included."""
+EGRESS_TOTAL_S: Final = 10.0
+EGRESS_DRAIN_S: Final = 1.0
+"""How long a body is still read once the head of an answer has come."""
+EGRESS_DRAIN_BYTES: Final = 4 * 1024
+EGRESS_HEAD_BYTES_MAX: Final = 16 * 1024
+EGRESS_HEADERS_MAX: Final = 50
+EGRESS_INFORMATIONAL_MAX: Final = 5
+EGRESS_ADDRESSES_MAX: Final = 3
+
+# ---- relations that must hold, whoever changes a number
+
+assert CLAIM_KEPT_MS > REPLAY_WINDOW_MS, "a claim outlives every replay of a signed request"
+assert LEASE_RENEW_MS * 3 < LEASE_MS, "a lease survives two renewals that fail"
+assert BODY_BYTES_MAX < RAW_BODY_BYTES_MAX, "the longest message must fit into a request"
+assert REPLAY_WINDOW_MS == 2 * TIMESTAMP_SKEW_S_MAX * 1000, "the window looks both ways"
+assert EGRESS_DNS_S + EGRESS_CONNECT_S < EGRESS_TOTAL_S, "time is left for the request itself"
+assert EGRESS_TOTAL_S * 1000 < DELIVERY_LEASE_MS, "a delivery ends before its lease"

@@ -1,0 +1,56 @@
+"""Owns the noun agent."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from mesh.records.install import AgentStatus
+
+
+class ModelKind(StrEnum):
+    """Which language-model connector an agent thinks with."""
+
+    OFFLINE = "offline"
+    BEDROCK = "bedrock"
+    ANTHROPIC = "anthropic"
+    OPENAI = "openai"
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """A language model, as an operator names it."""
+
+    kind: ModelKind = ModelKind.OFFLINE
+    name: str | None = None
+    base_url: str | None = None
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent's budgets, a run's first."""
+
+    steps: int = 50
+    tool_calls: int = 25
+    seconds: int = 300
+    queue_seconds: int = 3600
+    input_tokens: int = 200_000
+    output_tokens: int = 20_000
+    runs_at_once: int = 5
+    turns_per_day: int | None = None
+    tokens_per_day: int | None = None
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings row of an agent. Grants hang on `agent_id`, never on the slug."""
+
+    agent_id: str
+    slug: str
+    name: str
+    handle: str
+    instructions: str = ""
+    model: Model = Model()
+    limits: Limits = Limits()
+    status: AgentStatus = AgentStatus.ACTIVE
+    resumed_at: int | None = None
+    version: int
+    created_at: int

@@ -1,0 +1,83 @@
+"""Owns the nouns of a conversation: its order, its outbox's place, and the work that waits in it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """A due mark, and what the sweep saw when it last rang for it."""
+
+    due_pk: str | None = None
+    due_at: int | None = None
+    rings: int = 0
+    seen: str | None = None
+
+
+class Conversation(Mark, frozen=True, kw_only=True):
+    """The row `ORDER`: written by ingress and by the end of a turn. Its mark is about turns."""
+
+    conversation_id: str
+    install_id: str
+    agent_id: str
+    conversation_key: str
+    last_order: int
+    pending: int = 0
+    actors: frozenset[str] = frozenset()
+
+
+class Outbox(Mark, frozen=True, kw_only=True):
+    """The row `OUTBOX`: written by the end of a turn and by delivery. Its mark is about deliveries."""
+
+    conversation_id: str
+    install_id: str
+    agent_id: str
+    seq: int
+    """The last sequence that was given out."""
+    head: int = 1
+    """No entry below it is pending: a lower bound, never the truth itself."""
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """The row `PEND#…`: a run that waits or runs. Deleted by the transaction that ends it."""
+
+    story: str
+    order: int
+    created_at: int
+    message_id: str
+    """The caller's id of the message that the run answers."""
+    install_id: str
+    agent_id: str
+    lease_no: int = 0
+    lease_until: int = 0
+    first_leased_at: int | None = None
+    token: str | None = None
+
+
+class Role(StrEnum):
+    """Who spoke."""
+
+    UTTERANCE = "utterance"
+    REPLY = "reply"
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """The row `MSG#…`: a message in the agent's perspective, or the agent's own reply as sent."""
+
+    story: str
+    order: int
+    role: Role
+    at: int
+    verdict: str | None = None
+    message_id: str | None = None
+    actor_id: str | None = None
+    display_name: str | None = None
+    body: str | None = None
+    body_format: str | None = None
+    topology: str | None = None
+    parent_id: str | None = None
+    sent_at: str | None = None
+    sent: bytes | None = None
+    """Of a reply: the exact bytes of every attempt."""

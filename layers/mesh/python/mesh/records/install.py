@@ -1,0 +1,147 @@
+"""Owns the noun install: one agent's installation of a message surface, and its sealed secrets.
+
+Refuses open secrets: what is sealed stays bytes here, and has no representation in text.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from mesh.kernel.limits import (
+    CAP_ACTORS,
+    CAP_CONVERSATIONS,
+    CAP_MESSAGES_PER_MINUTE,
+    CAP_WAITING,
+)
+
+
+class InstallState(StrEnum):
+    """Enablement (seed 000, "What they do share"), and the tombstone of a deleted install."""
+
+    DISABLED = "disabled"
+    ENABLING = "enabling"
+    ENABLED = "enabled"
+    ERROR = "error"
+    DELETED = "deleted"
+
+
+class AgentStatus(StrEnum):
+    """Whether an agent works."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+
+
+class Policy(StrEnum):
+    """Whom an install's messages engage when no list decides."""
+
+    ADDRESSED = "addressed"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Busy(StrEnum):
+    """What happens to a message whose conversation has work already."""
+
+    QUEUE = "queue"
+    MERGE = "merge"
+    REJECT = "reject"
+
+
+class Engagement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """What the engagement gate goes by."""
+
+    policy: Policy = Policy.ADDRESSED
+    allow_actors: tuple[str, ...] = ()
+    deny_actors: tuple[str, ...] = ()
+    busy: Busy = Busy.QUEUE
+
+
+class Caps(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller can make Mesh hold and do."""
+
+    conversations: int = CAP_CONVERSATIONS
+    actors: int = CAP_ACTORS
+    messages_per_minute: int = CAP_MESSAGES_PER_MINUTE
+    waiting: int = CAP_WAITING
+
+
+class Sealed(msgspec.Struct, frozen=True, kw_only=True):
+    """A sealed value and the version that its context names."""
+
+    version: int
+    blob: bytes
+
+    def __repr__(self) -> str:
+        return f"Sealed(version={self.version})"
+
+
+class Install(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings row. It copies what ingress must know of the agent, so that one read suffices."""
+
+    install_id: str
+    kind: str
+    name: str
+    agent_id: str
+    agent_slug: str
+    agent_name: str
+    agent_handle: str
+    agent_status: AgentStatus
+    state: InstallState
+    state_reason: str | None = None
+    delivery_url: Sealed | None = None
+    delivery_shown: str | None = None
+    """Scheme, host and a hash of the delivery URL: what may be shown of it."""
+    delivery_host: str | None = None
+    allow_hosts: tuple[str, ...] = ()
+    engagement: Engagement = Engagement()
+    caps: Caps = Caps()
+    failure_replies: bool = True
+    secret_version: int
+    version: int
+    created_at: int
+
+
+class Secret(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of an install's signing secret, sealed."""
+
+    version: int
+    blob: bytes
+    created_at: int
+    valid_until: int | None = None
+    """When the overlap ends (Unix ms); None for the current one."""
+    last_used_at: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Secret(version={self.version})"
+
+
+class EndpointState(StrEnum):
+    """How a delivery endpoint does. Never a reason to close ingress."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    PAUSED = "paused"
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """A span in which nothing of an install was sent, on purpose; it counts to no entry's age."""
+
+    since: int
+    until: int
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The row `DELIVERY` of an install: health, and the requests in flight."""
+
+    state: EndpointState = EndpointState.OK
+    reason: str | None = None
+    failures: int = 0
+    failing_since: int | None = None
+    last_probe_at: int = 0
+    held_since: int | None = None
+    holds: tuple[Hold, ...] = ()
+    slots: dict[str, int] = {}
+    """Slot → when its lease ends (Unix ms). A slot that is absent or over is free."""

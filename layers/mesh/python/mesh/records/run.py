@@ -1,0 +1,87 @@
+"""Owns the nouns of one message's story: what was decided, the run, and its steps."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class RunStatus(StrEnum):
+    """The life of a run. The last four are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """The row that `req_X`, `msg_X`, `run_X` and `out_X` lead to. It holds no body."""
+
+    story: str
+    conversation_id: str
+    conversation_key: str
+    order: int | None = None
+    install_id: str
+    agent_id: str
+    message_id: str
+    actor_id: str
+    received_at: int
+    secret_version: int
+    verdict: str
+    reason: str
+    status: RunStatus | None = None
+    """None when no run was started."""
+    run_reason: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    leases: int = 0
+    sequence: int | None = None
+    """The reply's place in the outbox; None when there is none."""
+    reply_order: int | None = None
+
+
+class StepKind(StrEnum):
+    """What a step does."""
+
+    MODEL = "model"
+    TOOL = "tool"
+
+
+class StepStatus(StrEnum):
+    """How far a step got."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    REFUSED = "refused"
+    UNCERTAIN = "uncertain"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a run: written before the call, and again with its result."""
+
+    number: int
+    kind: StepKind
+    status: StepStatus
+    lease_no: int
+    started_at: int
+    ended_at: int | None = None
+    tool: str | None = None
+    text: str | None = None
+    """What a model said, cut at `MODEL_TEXT_BYTES_MAX`."""
+    error: str | None = None
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A caller's message id, seen. After its seven days it is an alias that leads to the story."""
+
+    story: str
+    digest: str
+    digest_version: int
+    claimed_at: int
+    verdict: str
+    reason: str

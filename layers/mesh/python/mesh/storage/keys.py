@@ -1,0 +1,247 @@
+"""Owns every key of the one table, and of its two indexes.
+
+Refuses a caller's own value: what callers name enters a key only as a hash (`kernel.ids.hashed`),
+because a key holds 2,048 and 1,024 bytes, and because joined raw values collide.
+
+    INS#<install>            SETTINGS, SECRET#<version>  read together by ingress (prefix `SE`)
+                             DELIVERY                    the endpoint's health and its eight slots
+    CLAIM#<hash>             CLAIM                       a caller's message id, seen; then an alias
+    CONV#<conversation>      MSG#<order>                 the perspective: utterances and replies
+                             ENTRY#<sequence>            the outbox, one row a reply
+                             ORDER                       last order key, known actors, waiting count
+                             OUTBOX                      last sequence, head, due mark
+                             PEND#<order>                a run that waits or runs; carries the lease
+    STORY#<ulid>             STORY, STEP#<n>, ATTEMPTS#<n>, REPLAY   one message's whole story
+    RATE#<install>#<minute>  <shard>
+    CAPS#<install>           ACTOR#…, CONVERSATION#…     who was active; COUNT#<kind>#<shard>
+    REFUSED#<install>#<day>  <minute>#<reason>
+    AGENT#<agent>            SETTINGS, INS#<install>
+    AGENTS                   <slug>
+    OPERATORS                <operator>
+    TOKEN#<look-up prefix>   TOKEN
+    MINTED#<hash>            MINTED                      what an Idempotency-Key already made
+    AUDIT#<day>#<shard>      <ulid>
+    INSTANCE                 KEY, SWEEP#<shard>
+
+Sort keys are chosen so that `ORDER`, `OUTBOX` and the first `PEND#…` are neighbours: one query with
+a limit of three answers everything that a worker asks of a conversation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, NamedTuple
+
+from mesh.kernel.clock import MINUTE_MS, day_of
+from mesh.kernel.ids import hashed
+from mesh.kernel.limits import AUDIT_SHARDS, DUE_SHARDS, LIST_SHARDS
+
+ITEM_VERSION: Final = 1
+"""The schema version `v` of every item that this release writes; readers take it and the one before."""
+
+SE: Final = "SE"
+"""The prefix that `SETTINGS` and `SECRET#…` share, and nothing else in an install's partition."""
+
+ORDER: Final = "ORDER"
+OUTBOX: Final = "OUTBOX"
+PEND: Final = "PEND#"
+ENTRY: Final = "ENTRY#"
+MSG: Final = "MSG#"
+STEP: Final = "STEP#"
+DELIVERY: Final = "DELIVERY"
+REPLAY: Final = "REPLAY"
+STORY: Final = "STORY"
+AFTER_ALL: Final = "~"
+
+
+class Key(NamedTuple):
+    """A primary key of the table."""
+
+    pk: str
+    sk: str
+
+
+def conversation_id(install_id: str, conversation_key: str) -> str:
+    """`conv_` and 26 characters that stand for this key within this install."""
+    return "conv_" + hashed("conversation", install_id, conversation_key)
+
+
+def actor_id(install_id: str, actor: str) -> str:
+    """`act_` and 26 characters that stand for this actor within this install."""
+    return "act_" + hashed("actor", install_id, actor)
+
+
+def install(install_id: str) -> str:
+    return f"INS#{install_id}"
+
+
+def settings(install_id: str) -> Key:
+    return Key(install(install_id), "SETTINGS")
+
+
+def secret(install_id: str, version: int) -> Key:
+    return Key(install(install_id), f"SECRET#{version:08d}")
+
+
+def delivery(install_id: str) -> Key:
+    return Key(install(install_id), DELIVERY)
+
+
+def claim(install_id: str, conversation_key: str, message_id: str) -> Key:
+    return Key("CLAIM#" + hashed("claim", install_id, conversation_key, message_id), "CLAIM")
+
+
+def conversation(conversation_id: str) -> str:
+    return f"CONV#{conversation_id}"
+
+
+def order(conversation_id: str) -> Key:
+    return Key(conversation(conversation_id), ORDER)
+
+
+def outbox(conversation_id: str) -> Key:
+    return Key(conversation(conversation_id), OUTBOX)
+
+
+def pending(conversation_id: str, order_key: int) -> Key:
+    return Key(conversation(conversation_id), f"{PEND}{order_key:017d}")
+
+
+def message(conversation_id: str, order_key: int) -> Key:
+    return Key(conversation(conversation_id), f"{MSG}{order_key:017d}")
+
+
+def entry(conversation_id: str, sequence: int) -> Key:
+    return Key(conversation(conversation_id), f"{ENTRY}{sequence:012d}")
+
+
+def story_partition(story: str) -> str:
+    return f"STORY#{story}"
+
+
+def story(story: str) -> Key:
+    return Key(story_partition(story), STORY)
+
+
+def step(story: str, number: int) -> Key:
+    return Key(story_partition(story), f"{STEP}{number:06d}")
+
+
+def attempts_page(story: str, number: int) -> Key:
+    return Key(story_partition(story), f"ATTEMPTS#{number:06d}")
+
+
+def replay(story: str) -> Key:
+    return Key(story_partition(story), REPLAY)
+
+
+def rate(install_id: str, now_ms: int, shard: int) -> Key:
+    return Key(f"RATE#{install_id}#{now_ms // MINUTE_MS}", f"{shard:02d}")
+
+
+def caps(install_id: str) -> str:
+    return f"CAPS#{install_id}"
+
+
+def active_actor(install_id: str, actor: str) -> Key:
+    return Key(caps(install_id), f"ACTOR#{actor_id(install_id, actor)}")
+
+
+def active_conversation(install_id: str, conversation_id: str) -> Key:
+    return Key(caps(install_id), f"CONVERSATION#{conversation_id}")
+
+
+def cap_count(install_id: str, kind: str, shard: int) -> Key:
+    return Key(caps(install_id), f"COUNT#{kind}#{shard:02d}")
+
+
+def refused(install_id: str, at_ms: int, reason: str) -> Key:
+    return Key(f"REFUSED#{install_id}#{day_of(at_ms)}", f"{at_ms // MINUTE_MS:012d}#{reason}")
+
+
+def agent(agent_id: str) -> Key:
+    return Key(f"AGENT#{agent_id}", "SETTINGS")
+
+
+def agent_install(agent_id: str, install_id: str) -> Key:
+    return Key(f"AGENT#{agent_id}", f"INS#{install_id}")
+
+
+def slug(slug: str) -> Key:
+    return Key("AGENTS", slug)
+
+
+def operator(operator_id: str) -> Key:
+    return Key("OPERATORS", operator_id)
+
+
+def token(prefix: str) -> Key:
+    return Key(f"TOKEN#{prefix}", "TOKEN")
+
+
+def minted(token_id: str, method: str, path: str, idempotency_key: str) -> Key:
+    return Key("MINTED#" + hashed("minted", token_id, method, path, idempotency_key), "MINTED")
+
+
+def audit(at_ms: int, ulid: str) -> Key:
+    shard = _shard(ulid, AUDIT_SHARDS)
+    return Key(f"AUDIT#{day_of(at_ms)}#{shard:02d}", ulid)
+
+
+def instance_key() -> Key:
+    return Key("INSTANCE", "KEY")
+
+
+def sweep_place(name: str) -> Key:
+    return Key("INSTANCE", f"SWEEP#{name}")
+
+
+# ---- the index `due`: one item a conversation and plane, so that a sweep finds what is late
+
+
+def due(owner: str) -> str:
+    """The due partition of `owner` (any id): one of 64."""
+    return f"DUE#{_shard(owner, DUE_SHARDS):02d}"
+
+
+def due_shard(shard: int) -> str:
+    return f"DUE#{shard:02d}"
+
+
+def held(owner_id: str) -> str:
+    """Where the marks of a paused agent's or a disabled install's work wait, out of the sweep's way."""
+    return f"HELD#{owner_id}"
+
+
+def degraded(install_id: str) -> str:
+    """Where the marks of a degraded endpoint's conversations wait for their turn to probe."""
+    return f"DEGRADED#{install_id}"
+
+
+def idle(owner: str) -> str:
+    """Where activity rows wait for the day on which their place is given back."""
+    return f"IDLE#{_shard(owner, DUE_SHARDS):02d}"
+
+
+def idle_shard(shard: int) -> str:
+    return f"IDLE#{shard:02d}"
+
+
+# ---- the index `lists`: what happened, by owner, day and shard
+
+
+def runs_list(agent_id: str, at_ms: int, story: str) -> str:
+    return f"RUNS#{agent_id}#{day_of(at_ms)}#{_shard(story, LIST_SHARDS):02d}"
+
+
+def outbox_list(agent_id: str, at_ms: int, story: str) -> str:
+    return f"OUT#{agent_id}#{day_of(at_ms)}#{_shard(story, LIST_SHARDS):02d}"
+
+
+def _shard(text: str, count: int) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % count
+
+
+def shard_of(text: str, count: int) -> int:
+    """A stable number below `count` for `text`."""
+    return _shard(text, count)

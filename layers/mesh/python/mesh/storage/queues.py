@@ -1,0 +1,94 @@
+"""Owns the doorbells: a message that says "this conversation has work", never what the work is.
+
+Refuses to matter: a ring that fails, comes twice, late or out of order costs latency alone,
+because workers read rows. So `ring` reports failure instead of raising it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.client import BaseClient
+from botocore.exceptions import BotoCoreError, ClientError
+
+from mesh.kernel.ids import Ids, hashed
+
+DOORBELL_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Doorbell:
+    """What a ring says. `replay` names the story of an entry that goes out beside the order."""
+
+    conversation_id: str
+    replay: str | None = None
+
+    def body(self) -> str:
+        """The queue message's body."""
+        fields = {"v": DOORBELL_VERSION, "conversation": self.conversation_id}
+        if self.replay is not None:
+            fields["replay"] = self.replay
+        return json.dumps(fields, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, body: str) -> Doorbell:
+        """The ring that a queue message carries. ValueError when it is none of ours."""
+        fields = json.loads(body)
+        if not isinstance(fields, dict) or not isinstance(fields.get("conversation"), str):
+            raise ValueError("not a doorbell")
+        replay = fields.get("replay")
+        return cls(fields["conversation"], replay if isinstance(replay, str) else None)
+
+
+class Bell:
+    """Rings the three queues."""
+
+    def __init__(self, client: BaseClient, urls: Mapping[str, str], ids: Ids) -> None:
+        self._client: Any = client  # botocore makes its methods at run time
+        self._urls = urls
+        self._ids = ids
+
+    def turn(self, conversation_id: str, tenant: str, delay_s: int = 0) -> bool:
+        """Rings the turn worker. `tenant` (the agent) is the fair-queue group. False when it failed."""
+        parameters: dict[str, Any] = {"MessageGroupId": tenant}
+        if delay_s:
+            parameters["DelaySeconds"] = delay_s
+        return self._send("turns", Doorbell(conversation_id), parameters)
+
+    def delivery(
+        self, conversation_id: str, *, recovery: int | None = None, replay: str | None = None
+    ) -> bool:
+        """Rings the outbox worker, in the conversation's own FIFO group.
+
+        `recovery` names the attempt after which a worker is thought dead: its group may still be blocked
+        by the dead one's message, so the ring goes to a group of its own. A fresh deduplication id each
+        time: SQS swallows a used one for five minutes, also after deletion. False when it failed.
+        """
+        group = hashed("delivery", conversation_id)
+        if recovery is not None:
+            group = f"{group}#r{recovery}"
+        if replay is not None:
+            group = f"{group}#p{replay}"
+        return self._send(
+            "deliveries",
+            Doorbell(conversation_id, replay),
+            {"MessageGroupId": group, "MessageDeduplicationId": self._ids.ulid()},
+        )
+
+    def delivery_later(self, conversation_id: str, delay_s: int, replay: str | None = None) -> bool:
+        """Rings the outbox worker after `delay_s` (at most 900). False when it failed."""
+        return self._send(
+            "delays", Doorbell(conversation_id, replay), {"DelaySeconds": max(0, min(900, delay_s))}
+        )
+
+    def _send(self, queue: str, doorbell: Doorbell, parameters: dict[str, Any]) -> bool:
+        try:
+            self._client.send_message(
+                QueueUrl=self._urls[queue], MessageBody=doorbell.body(), **parameters
+            )
+        except (ClientError, BotoCoreError):
+            return False
+        return True
