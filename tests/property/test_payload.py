@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.connectors.generic.payload import WHITE_SPACE, digest, parse
@@ -13,6 +13,9 @@ from mesh.connectors.generic.strict_json import decode, well_formed
 from mesh.kernel.errors import Invalid
 from mesh.kernel.limits import FIELD_PROBLEMS_MAX
 from mesh.records.message import BodyFormat, NormalizedMessage, Topology
+
+# A busy machine is no failure.
+unhurried = settings(deadline=None)
 
 VISIBLE = st.characters(exclude_categories=("Cs", "Cc"))
 NAMES = st.text(VISIBLE, min_size=1, max_size=40)
@@ -62,17 +65,20 @@ def judged(raw: bytes, cloudevent: bool) -> None:
         assert len(error.fields) <= FIELD_PROBLEMS_MAX
 
 
+@unhurried
 @given(DOCUMENTS, st.booleans(), st.booleans())
 def test_any_document_is_taken_or_invalid(document: object, cloudevent: bool, plain: bool) -> None:
     text = json.dumps(document, ensure_ascii=plain)
     judged(text.encode("utf-8", "surrogatepass"), cloudevent)
 
 
+@unhurried
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_taken_or_invalid(raw: bytes, cloudevent: bool) -> None:
     judged(raw, cloudevent)
 
 
+@unhurried
 @given(JSON_LIKE | DOCUMENTS.map(json.dumps))
 def test_the_slow_reader_says_what_the_parser_says(text: str) -> None:
     raw = text.encode("utf-8", "surrogatepass")
@@ -86,12 +92,14 @@ def test_the_slow_reader_says_what_the_parser_says(text: str) -> None:
         assert slow
 
 
+@unhurried
 @given(MESSAGES, st.booleans())
 def test_any_message_comes_back_as_it_was_sent(message: NormalizedMessage, plain: bool) -> None:
     raw = json.dumps(msgspec.to_builtins(message), ensure_ascii=plain).encode()
     assert parse(raw, False) == message
 
 
+@unhurried
 @given(MESSAGES)
 def test_defaults_written_or_left_out_make_one_digest(message: NormalizedMessage) -> None:
     full = msgspec.to_builtins(message)
@@ -102,6 +110,7 @@ def test_defaults_written_or_left_out_make_one_digest(message: NormalizedMessage
     assert digest(msgspec.structs.replace(again, sent_at=None, display_name=None)) == digest(again)
 
 
+@unhurried
 @given(MESSAGES, MESSAGES)
 def test_two_messages_share_a_digest_only_where_the_claim_looks_at_neither_difference(
     one: NormalizedMessage, other: NormalizedMessage

@@ -23,7 +23,9 @@ _TOKEN: Final = re.compile(
     r"(?P<mark>[{}\[\],:])"
     r'|(?P<string>"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+")'
     r"|(?P<plain>-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)"
-    r"|(?P<end>\Z))"
+    r"|(?P<end>\Z)"
+    r"|(?P<other>.))",
+    re.DOTALL,
 )
 _VALUE: Final = ("{", "[", "string", "plain")
 _FIRST_VALUE: Final = (*_VALUE, "]")
@@ -107,10 +109,8 @@ def well_formed(text: str) -> bool:
     """
     opened: list[set[str] | None] = []  # the keys of each open object, None for an array
     expected: tuple[str, ...] = _VALUE
-    position = 0
-    while found := _TOKEN.match(text, position):
-        position = found.end()
-        kind = found["mark"] or str(found.lastgroup)
+    for found in _TOKEN.finditer(text):
+        kind = found[1] or str(found.lastgroup)
         if kind not in expected:
             return False
         if kind == "end":
