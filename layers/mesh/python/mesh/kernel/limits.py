@@ -43,7 +43,8 @@ ACTIVE_PERIOD_MS: Final = 10 * DAY_MS
 """Activity is noted once a period, so that a known actor costs no write."""
 ACTIVE_KEPT_MS: Final = 30 * DAY_MS
 KNOWN_ACTORS_MAX: Final = 64
-REFUSAL_IDS_KEPT: Final = 3
+PREVIOUS_SECRET_NOTED_MS: Final = 10 * MINUTE_MS
+"""How often the use of a previous secret is written down."""
 
 # ---- generic connector: inbound
 
@@ -66,6 +67,9 @@ CONTEXT_MESSAGES_MAX: Final = 20
 CONTEXT_BYTES_MAX: Final = 64 * 1024
 MODEL_TEXT_BYTES_MAX: Final = 64 * 1024
 TURN_STOP_BEFORE_LIMIT_MS: Final = 20_000
+TURN_RETRY_S: Final = 5
+MODEL_CALL_S_MAX: Final = 60.0
+RUNS_PER_INVOCATION_MAX: Final = 1_000
 OFFLINE_QUOTE_CHARACTERS: Final = 500
 
 # ---- the outbox
@@ -88,6 +92,8 @@ DELIVERY_SETTINGS_FRESH_MS: Final = 1_000
 """No attempt begins on settings that were read longer ago: what an operator changed holds within 2 s."""
 DEGRADED_AFTER_FAILURES: Final = 5
 PROBE_EVERY_MS: Final = 60_000
+PROBE_SLACK_MS: Final = 5_000
+"""Schedules tick a little early at times; a probe is not put off by a whole minute for that."""
 RECOVERY_SPREAD_MS: Final = 60_000
 SLOTS_PER_INSTALL: Final = 8
 HOLDS_KEPT: Final = 20
@@ -112,6 +118,31 @@ PRINCIPAL_KEPT_MS: Final = 30_000
 IDEMPOTENCY_KEPT_MS: Final = DAY_MS
 DISABLE_WAIT_S: Final = 15
 TOKEN_DAYS_DEFAULT: Final = 90
+
+COMMIT_TRIES: Final = 3
+"""How often a change whose outcome was lost is tried again; its audit row tells whether it was done."""
+DISABLE_LOOK_EVERY_S: Final = 0.25
+ENABLE_WITHIN_S: Final = 20
+SLUG_CHARS_MAX: Final = 32
+NAME_CHARS_MAX: Final = 128
+INSTRUCTIONS_CHARS_MAX: Final = 32 * 1024
+ALLOW_HOSTS_MAX: Final = 50
+ACTOR_LIST_MAX: Final = 200
+TOKEN_DAYS_MAX: Final = 3650
+AGENTS_PER_TOKEN_MAX: Final = 90
+
+# ---- the operator API
+
+API_BODY_BYTES_MAX: Final = 256 * 1024
+LIST_LIMIT_DEFAULT: Final = 50
+LIST_LIMIT_MAX: Final = 200
+IDEMPOTENCY_KEY_CHARS_MAX: Final = 128
+AUDIT_DAYS_PER_REQUEST: Final = 8
+AUDIT_ROWS_PER_REQUEST: Final = 1_000
+LIST_DAYS_PER_REQUEST: Final = 32
+DELIVERY_COUNT_DAYS: Final = 8
+DELIVERY_COUNT_ENTRIES: Final = 200
+"""How far back the counts of waiting and dead entries look: the newest so many entries of an agent."""
 
 # ---- how long things are kept
 

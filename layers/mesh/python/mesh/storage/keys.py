@@ -238,6 +238,26 @@ def outbox_list(agent_id: str, at_ms: int, story: str) -> str:
     return f"OUT#{agent_id}#{day_of(at_ms)}#{_shard(story, LIST_SHARDS):02d}"
 
 
+def audit_shards(at_ms: int) -> tuple[str, ...]:
+    """Every audit partition of the UTC day of `at_ms`."""
+    return tuple(f"AUDIT#{day_of(at_ms)}#{shard:02d}" for shard in range(AUDIT_SHARDS))
+
+
+def runs_lists(agent_id: str, at_ms: int) -> tuple[str, ...]:
+    """Every shard of an agent's runs of the UTC day of `at_ms`."""
+    return tuple(f"RUNS#{agent_id}#{day_of(at_ms)}#{shard:02d}" for shard in range(LIST_SHARDS))
+
+
+def outbox_lists(agent_id: str, at_ms: int) -> tuple[str, ...]:
+    """Every shard of an agent's outbox entries of the UTC day of `at_ms`."""
+    return tuple(f"OUT#{agent_id}#{day_of(at_ms)}#{shard:02d}" for shard in range(LIST_SHARDS))
+
+
+def refused_day(install_id: str, at_ms: int) -> str:
+    """The partition of an install's refusals of the UTC day of `at_ms`."""
+    return f"REFUSED#{install_id}#{day_of(at_ms)}"
+
+
 def _shard(text: str, count: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % count
 

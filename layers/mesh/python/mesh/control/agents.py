@@ -1,0 +1,286 @@
+"""Owns agents: the settings row, the slug that leads to it, and the copies that its installs carry.
+
+Refuses to decide by what it read: every change is conditional on the version, and on the set of
+installs, that it was worked out from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.holds import release_write
+from mesh.control.idempotency import Minting
+from mesh.control.rows import assign, item_of, record_of
+from mesh.kernel.clock import Clock
+from mesh.kernel.errors import Conflict, Failed, Refused
+from mesh.kernel.ids import Ids
+from mesh.kernel.limits import INSTALLS_PER_AGENT_MAX, TRANSACTION_TRIES
+from mesh.records.agent import Agent, Limits, Model
+from mesh.records.install import AgentStatus
+from mesh.storage import keys
+from mesh.storage.items import Item
+from mesh.storage.table import Cancelled, Table, Why, Write, put, update
+
+AGENTS = "AGENTS"
+INSTALL_PREFIX = "INS#"
+
+
+def not_found() -> Refused:
+    """The one answer for what is not there and for what the asker may not know of."""
+    return Refused("not_found", "there is nothing here by that name, or it is not yours")
+
+
+def version_conflict(current: int) -> Conflict:
+    """A write named another version than the one that stands."""
+    return Conflict(
+        "version_conflict",
+        f"the settings are at version {current} by now; read them again and put that version",
+        current_version=current,
+    )
+
+
+class Agents:
+    """Reads and changes agents."""
+
+    def __init__(self, table: Table, clock: Clock, ids: Ids, audit: AuditTrail) -> None:
+        self._table = table
+        self._clock = clock
+        self._ids = ids
+        self._audit = audit
+
+    def by_slug(self, slug: str) -> Agent | None:
+        """The agent of that slug, read consistently. Raises Failed."""
+        pointer = self._table.get(keys.slug(slug))
+        return None if pointer is None else self.by_id(pointer["agent_id"])
+
+    def by_id(self, agent_id: str) -> Agent | None:
+        """The agent of that id, read consistently. Raises Failed."""
+        item = self._table.get(keys.agent(agent_id))
+        return None if item is None else record_of(item, Agent)
+
+    def many(self, agent_ids: Sequence[str]) -> list[Agent]:
+        """The agents of those ids that exist, by slug. Raises Failed."""
+        found = self._table.get_many(keys.agent(agent_id) for agent_id in agent_ids)
+        return sorted((record_of(i, Agent) for i in found.values()), key=lambda a: a.slug)
+
+    def page(self, limit: int, after: str | None) -> tuple[list[Agent], str | None]:
+        """Up to `limit` agents by slug, after the slug `after`; and the slug to go on after."""
+        page = self._table.query(AGENTS, between=(after or "0", "~"), limit=limit + 2)
+        items = [item for item in page.items if item["sk"] != after]
+        agents = self.many([item["agent_id"] for item in items[:limit]])
+        more = len(items) > limit
+        return agents, items[limit - 1]["sk"] if more else None
+
+    def create(
+        self,
+        *,
+        slug: str,
+        name: str,
+        handle: str,
+        instructions: str,
+        model: Model,
+        limits: Limits,
+        cause: Cause,
+        minting: Minting,
+    ) -> Agent:
+        """Makes an agent.
+
+        Raises Conflict (`already_exists`, `idempotency_conflict`), Minted, Failed.
+        """
+        now = self._clock.now_ms()
+        minting.check(self._table, now)
+        agent = Agent(
+            agent_id=self._ids.mint("agt"),
+            slug=slug,
+            name=name,
+            handle=handle,
+            instructions=instructions,
+            model=model,
+            limits=limits,
+            version=1,
+            created_at=now,
+        )
+        writes = [
+            minting.write({"agent_id": agent.agent_id}, now),
+            put(keys.slug(slug), {"agent_id": agent.agent_id}, "attribute_not_exists(#pk)"),
+            put(keys.agent(agent.agent_id), item_of(agent), "attribute_not_exists(#pk)"),
+        ]
+        deed = Deed(
+            action="agent.create", target=slug, agent_id=agent.agent_id, version_after=agent.version
+        )
+        try:
+            self._audit.commit(writes, cause, deed)
+        except Cancelled:
+            minting.check(self._table, now)
+            raise Conflict(
+                "already_exists", f"there is an agent {slug}; take another slug"
+            ) from None
+        return agent
+
+    def update(
+        self,
+        agent: Agent,
+        *,
+        version: int,
+        name: str,
+        handle: str,
+        instructions: str,
+        model: Model,
+        limits: Limits,
+        cause: Cause,
+    ) -> Agent:
+        """Replaces the settings. Raises Conflict `version_conflict`, Failed."""
+        if agent.version != version:
+            raise version_conflict(agent.version)
+        changes = {
+            "name": name,
+            "handle": handle,
+            "instructions": instructions,
+            "model": item_of(model),
+            "limits": item_of(limits),
+            "version": version + 1,
+        }
+        copies: dict[str, object] = {"agent_name": name, "agent_handle": handle}
+        changed = (name, handle) != (agent.name, agent.handle)
+        deed = Deed(
+            action="agent.update",
+            target=agent.slug,
+            agent_id=agent.agent_id,
+            version_before=version,
+            version_after=version + 1,
+        )
+        return self._change(
+            agent,
+            changes,
+            copies if changed else {},
+            condition="#version = :version",
+            values={"version": version},
+            cause=cause,
+            deed=deed,
+        )
+
+    def pause(self, agent: Agent, cause: Cause) -> Agent:
+        """Stops the agent for every request that begins after this returns. Raises Failed."""
+        return self._set_status(agent, AgentStatus.PAUSED, cause)
+
+    def resume(self, agent: Agent, cause: Cause) -> Agent:
+        """Lets it work again, and its held work go on. Raises Failed."""
+        return self._set_status(agent, AgentStatus.ACTIVE, cause)
+
+    def _set_status(self, agent: Agent, status: AgentStatus, cause: Cause) -> Agent:
+        if agent.status is status:
+            return agent
+        now = self._clock.now_ms()
+        resumes = status is AgentStatus.ACTIVE
+        key = keys.agent(agent.agent_id)
+        changes: dict[str, object] = {"status": status.value}
+        if resumes:
+            changes["resumed_at"] = now
+        return self._change(
+            agent,
+            changes,
+            {"agent_status": status.value},
+            condition="attribute_exists(#pk)",
+            values={},
+            cause=cause,
+            deed=Deed(
+                action="agent.resume" if resumes else "agent.pause",
+                target=agent.slug,
+                agent_id=agent.agent_id,
+                version_before=agent.version,
+                version_after=agent.version,
+            ),
+            more=[release_write(key.pk, keys.held(agent.agent_id), now)] if resumes else [],
+        )
+
+    def _change(
+        self,
+        agent: Agent,
+        changes: dict[str, object],
+        copies: dict[str, object],
+        *,
+        condition: str,
+        values: dict[str, object],
+        cause: Cause,
+        deed: Deed,
+        more: Sequence[Write] = (),
+    ) -> Agent:
+        """One transaction over the agent and its installs' copies.
+
+        The number that counts changes of the set of installs is part of the condition, so that an
+        install which is made or deleted meanwhile is never passed over; then the set is read again.
+        """
+        key = keys.agent(agent.agent_id)
+        for _ in range(TRANSACTION_TRIES):
+            roster, installs = self._roster(agent.agent_id) if copies else (None, [])
+            held = (
+                " AND (attribute_not_exists(#roster) OR #roster = :roster)"
+                if roster == 0
+                else " AND #roster = :roster"
+            )
+            writes = [
+                assign(
+                    key,
+                    changes,
+                    condition + (held if roster is not None else ""),
+                    **values,
+                    **({} if roster is None else {"roster": roster}),
+                ),
+                *(
+                    assign(keys.settings(install_id), dict(copies), "attribute_exists(#pk)")
+                    for install_id in installs
+                ),
+                *more,
+            ]
+            try:
+                self._audit.commit(writes, cause, deed)
+            except Cancelled as cancelled:
+                stands = self.by_id(agent.agent_id)
+                if stands is None:
+                    raise not_found() from None
+                if "version" in values and stands.version != values["version"]:
+                    raise version_conflict(stands.version) from None
+                if all(r.why is not Why.CONDITION for r in cancelled.reasons):
+                    raise Failed("unavailable", "the rows are contended; try again") from None
+                continue
+            found = self.by_id(agent.agent_id)
+            if found is None:
+                raise not_found()
+            return found
+        raise Failed("unavailable", "the agent's installs are changing; try again")
+
+    def _roster(self, agent_id: str) -> tuple[int, list[str]]:
+        """How often the set of installs has changed, and the set. Both are read consistently."""
+        row: Item = self._table.get(keys.agent(agent_id)) or {}
+        pointers = self._table.query(keys.agent(agent_id).pk, prefix=INSTALL_PREFIX).items
+        return row.get("roster", 0), [pointer["sk"][len(INSTALL_PREFIX) :] for pointer in pointers]
+
+
+def joined(agent: Agent) -> Write:
+    """The agent's row, as it counts one install more: a part of the transaction that makes it.
+
+    Its condition holds while the agent is as the new install's copies say, and has room.
+    """
+    return update(
+        keys.agent(agent.agent_id),
+        "SET #installs = if_not_exists(#installs, :zero) + :one,"
+        " #roster = if_not_exists(#roster, :zero) + :one",
+        "#version = :version AND #status = :status"
+        " AND (attribute_not_exists(#installs) OR #installs < :most)",
+        zero=0,
+        one=1,
+        version=agent.version,
+        status=agent.status.value,
+        most=INSTALLS_PER_AGENT_MAX,
+    )
+
+
+def left(agent_id: str) -> Write:
+    """The agent's row, as it counts one install less: a part of the transaction that deletes it."""
+    return update(
+        keys.agent(agent_id),
+        "SET #installs = #installs - :one, #roster = #roster + :one",
+        "attribute_exists(#roster)",
+        one=1,
+    )

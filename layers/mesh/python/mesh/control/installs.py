@@ -1,0 +1,451 @@
+"""Owns installs: their settings, their sealed signing secrets, and the rotation of these.
+
+Refuses to show a secret twice, to keep a delivery URL in the clear, and to save one that the egress
+guard would refuse. States are `enablement`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from mesh.control.agents import INSTALL_PREFIX, joined, not_found, version_conflict
+from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.idempotency import Minting
+from mesh.control.instance_key import InstanceKeys
+from mesh.control.rows import assign, item_of, record_of
+from mesh.control.secrets import open_url, seal_secret, seal_url, valid_now
+from mesh.kernel.clock import Clock
+from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid
+from mesh.kernel.ids import Ids, Random, is_install_id
+from mesh.kernel.limits import TRANSACTION_TRIES
+from mesh.records.agent import Agent
+from mesh.records.install import (
+    Caps,
+    Endpoint,
+    Engagement,
+    Install,
+    InstallState,
+    Secret,
+)
+from mesh.security.sealing import InstanceKey
+from mesh.security.signing import mint_secret
+from mesh.security.urls import Refusal, Target, display
+from mesh.storage import keys
+from mesh.storage.items import Item
+from mesh.storage.table import Cancelled, Table, Why, Write, delete, put
+
+UrlJudge = Callable[[str, Sequence[str]], Target | Refusal]
+"""What the egress guard says of a URL under an install's list of hosts: the same at save and at
+send.
+
+Raises Invalid for a malformed list, with each entry's index as the path.
+"""
+
+
+class Keep(Enum):
+    """Stands for a value that a caller left out and that therefore stays."""
+
+    KEEP = "keep"
+
+
+KEEP: Final = Keep.KEEP
+
+
+class Enabling(NamedTuple):
+    """How far enabling got. `token` tells one enabling from the next."""
+
+    token: str
+    since: int
+    skip_ping: bool
+    done: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """An install's whole partition as one consistent read found it."""
+
+    install: Install
+    secrets: tuple[Secret, ...]
+    endpoint: Endpoint
+    enabling: Enabling | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What an operator sets of an install."""
+
+    name: str
+    delivery_url: str | Keep | None
+    allow_hosts: tuple[str, ...]
+    engagement: Engagement
+    caps: Caps
+    failure_replies: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """A fresh secret, to be shown once."""
+
+    secret: str
+    version: int
+    previous_valid_until: int | None
+
+    def __repr__(self) -> str:
+        return f"Rotated(version={self.version})"
+
+
+class Installs:
+    """Reads and changes installs."""
+
+    def __init__(
+        self,
+        table: Table,
+        clock: Clock,
+        ids: Ids,
+        random: Random,
+        *,
+        audit: AuditTrail,
+        instance_keys: InstanceKeys,
+        judge: UrlJudge,
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._ids = ids
+        self._random = random
+        self._audit = audit
+        self._keys = instance_keys
+        self._judge = judge
+
+    def by_id(self, install_id: str) -> Install | None:
+        """The install, read consistently; None when it was never made.
+
+        A tombstone is one. Raises Failed.
+        """
+        if not is_install_id(install_id):
+            return None
+        item = self._table.get(keys.settings(install_id))
+        return None if item is None else record_of(item, Install)
+
+    def whole(self, install_id: str) -> Whole:
+        """Settings, secrets and health in one consistent read.
+
+        Raises Refused `not_found`, Failed.
+        """
+        rows = self._table.query(keys.install(install_id)).items
+        by_sk: dict[str, Item] = {row["sk"]: row for row in rows}
+        settings = by_sk.get("SETTINGS")
+        if settings is None or settings["state"] == InstallState.DELETED:
+            raise not_found()
+        return Whole(
+            install=record_of(settings, Install),
+            secrets=tuple(
+                record_of(row, Secret) for sk, row in by_sk.items() if sk.startswith("SECRET#")
+            ),
+            endpoint=record_of(by_sk.get(keys.DELIVERY, {}), Endpoint),
+            enabling=enabling_of(settings),
+        )
+
+    def of_agent(
+        self, agent_id: str, limit: int, after: str | None
+    ) -> tuple[list[str], str | None]:
+        """Ids of up to `limit` installs of an agent, oldest first, and where to go on."""
+        first = f"{INSTALL_PREFIX}{after or ''}"
+        page = self._table.query(
+            keys.agent(agent_id).pk, between=(first, f"{INSTALL_PREFIX}~"), limit=limit + 2
+        )
+        found = [item["sk"][len(INSTALL_PREFIX) :] for item in page.items]
+        ids = [install_id for install_id in found if install_id != after]
+        return ids[:limit], ids[limit - 1] if len(ids) > limit else None
+
+    def create(
+        self,
+        agent: Agent,
+        wanted: Wanted,
+        *,
+        kind: str,
+        enable: bool,
+        skip_ping: bool,
+        cause: Cause,
+        minting: Minting,
+    ) -> tuple[Install, str]:
+        """Makes an install and its first secret, which is answered here and never again.
+
+        With `enable` it is `enabling` from the start, so that a crash leaves nothing but the steps
+        to do. Raises Invalid (URL, hosts), Conflict (`idempotency_conflict`; `state_conflict` for a
+        full agent), Minted, Failed.
+        """
+        now = self._clock.now_ms()
+        minting.check(self._table, now)
+        install_id, secret = self._ids.mint("ins"), mint_secret(self._random)
+        key = self._keys.ensure()
+        url = None if isinstance(wanted.delivery_url, Keep) else wanted.delivery_url
+        target = self._target(url, wanted.allow_hosts)
+        install = Install(
+            install_id=install_id,
+            kind=kind,
+            name=wanted.name,
+            agent_id=agent.agent_id,
+            agent_slug=agent.slug,
+            agent_name=agent.name,
+            agent_handle=agent.handle,
+            agent_status=agent.status,
+            state=InstallState.ENABLING if enable else InstallState.DISABLED,
+            delivery_url=None if url is None else seal_url(key, install_id, 1, url, self._random),
+            delivery_shown=None if url is None else display(url),
+            delivery_host=None if target is None else target.authority,
+            allow_hosts=wanted.allow_hosts,
+            engagement=wanted.engagement,
+            caps=wanted.caps,
+            failure_replies=wanted.failure_replies,
+            secret_version=1,
+            version=1,
+            created_at=now,
+        )
+        enabling = Enabling(self._ids.token(), now, skip_ping, ()) if enable else None
+        writes = [
+            minting.write({"install_id": install_id}, now),
+            joined(agent),
+            put(
+                keys.settings(install_id),
+                {**item_of(install), **enabling_item(enabling)},
+                "attribute_not_exists(#pk)",
+            ),
+            self._secret(key, install_id, 1, secret, now),
+            put(keys.delivery(install_id), item_of(Endpoint())),
+            put(keys.agent_install(agent.agent_id, install_id), {"install_id": install_id}),
+        ]
+        deed = Deed(
+            action="connector.create",
+            target=install_id,
+            agent_id=agent.agent_id,
+            version_after=1,
+        )
+        try:
+            self._audit.commit(writes, cause, deed)
+        except Cancelled as cancelled:
+            minting.check(self._table, now)
+            agent_row = cancelled.reasons[1].old or {}
+            if agent_row.get("version") == agent.version and (
+                agent_row.get("status") == agent.status.value
+            ):
+                raise Conflict(
+                    "state_conflict",
+                    "the agent has as many connectors as one can; delete one first",
+                ) from None
+            raise Failed("unavailable", "the agent is just being changed; try again") from None
+        return install, secret
+
+    def update(self, install: Install, wanted: Wanted, *, version: int, cause: Cause) -> Install:
+        """Replaces the settings. Raises Invalid, Conflict `version_conflict`, Failed."""
+        if install.version != version:
+            raise version_conflict(install.version)
+        changes: dict[str, object] = {
+            "name": wanted.name,
+            "allow_hosts": list(wanted.allow_hosts),
+            "engagement": item_of(wanted.engagement),
+            "caps": item_of(wanted.caps),
+            "failure_replies": wanted.failure_replies,
+            "version": version + 1,
+        }
+        changes |= self._url_changes(install, wanted, version + 1)
+        write = assign(
+            keys.settings(install.install_id),
+            changes,
+            "#version = :version AND #state <> :deleted",
+            version=version,
+            deleted=InstallState.DELETED.value,
+        )
+        deed = Deed(
+            action="connector.update",
+            target=install.install_id,
+            agent_id=install.agent_id,
+            version_before=version,
+            version_after=version + 1,
+        )
+        try:
+            self._audit.commit([write], cause, deed)
+        except Cancelled:
+            stands = self.whole(install.install_id).install
+            raise version_conflict(stands.version) from None
+        return self.whole(install.install_id).install
+
+    def check_url(self, url: str | None, allow_hosts: tuple[str, ...]) -> Target | None:
+        """What a URL leads to, judged as when it is saved; None for none. Raises Invalid."""
+        return self._target(url, allow_hosts)
+
+    def rotate(
+        self, install_id: str, *, overlap_s: int, force: bool, cause: Cause, minting: Minting
+    ) -> Rotated:
+        """Mints a secret; the previous one goes on for `overlap_s`, or ends with this call when
+        that is 0.
+
+        Within an overlap it needs `force`, and the oldest is dropped. Raises Conflict
+        (`state_conflict`, `idempotency_conflict`), Minted, Refused `not_found`, Failed.
+        """
+        secret, key = mint_secret(self._random), self._keys.ensure()
+        for _ in range(TRANSACTION_TRIES):
+            now = self._clock.now_ms()
+            minting.check(self._table, now)
+            whole = self.whole(install_id)
+            if len(valid_now(whole.secrets, now)) > 1 and not force:
+                raise Conflict(
+                    "state_conflict",
+                    "the previous secret still counts; end its overlap first, or rotate with force",
+                )
+            old = whole.install.secret_version
+            until = now + overlap_s * 1000 if overlap_s else None
+            writes = [
+                minting.write({"version": old + 1, "previous_valid_until": until}, now),
+                self._next_version(install_id, old),
+                self._secret(key, install_id, old + 1, secret, now),
+                *(
+                    assign(
+                        keys.secret(install_id, row.version),
+                        {"valid_until": until},
+                        "attribute_exists(#pk)",
+                    )
+                    if until is not None and row.version == old
+                    else delete(keys.secret(install_id, row.version))
+                    for row in whole.secrets
+                ),
+            ]
+            if self._done(writes, cause, self._deed("rotate", whole.install, old, old + 1)):
+                return Rotated(secret, old + 1, until)
+        raise Failed("unavailable", "the secret is just being changed; try again")
+
+    def end_overlap(self, install_id: str, cause: Cause) -> None:
+        """Revokes every secret but the current one, for each request whose look-up starts after
+        this.
+
+        Raises Refused `not_found`, Failed.
+        """
+        for _ in range(TRANSACTION_TRIES):
+            whole = self.whole(install_id)
+            current = whole.install.secret_version
+            old = [row.version for row in whole.secrets if row.version != current]
+            if not old:
+                return
+            writes = [
+                assign(
+                    keys.settings(install_id),
+                    {"secret_version": current},
+                    "#secret_version = :current AND #state <> :deleted",
+                    current=current,
+                    deleted=InstallState.DELETED.value,
+                ),
+                *(delete(keys.secret(install_id, version)) for version in old),
+            ]
+            if self._done(
+                writes, cause, self._deed("end_overlap", whole.install, current, current)
+            ):
+                return
+        raise Failed("unavailable", "the secret is just being changed; try again")
+
+    def _done(self, writes: Sequence[Write], cause: Cause, deed: Deed) -> bool:
+        """Whether the writes were applied; False when another change came first."""
+        try:
+            self._audit.commit(writes, cause, deed)
+        except Cancelled as cancelled:
+            if any(reason.why is Why.CONDITION for reason in cancelled.reasons):
+                return False
+            raise Failed("unavailable", "the rows are contended; try again") from None
+        return True
+
+    @staticmethod
+    def _deed(verb: str, install: Install, before: int, after: int) -> Deed:
+        return Deed(
+            action=f"connector.{verb}",
+            target=install.install_id,
+            agent_id=install.agent_id,
+            version_before=before,
+            version_after=after,
+        )
+
+    @staticmethod
+    def _next_version(install_id: str, old: int) -> Write:
+        return assign(
+            keys.settings(install_id),
+            {"secret_version": old + 1},
+            "#secret_version = :old AND #state <> :deleted",
+            old=old,
+            deleted=InstallState.DELETED.value,
+        )
+
+    def _secret(
+        self, key: InstanceKey, install_id: str, version: int, secret: str, now: int
+    ) -> Write:
+        row = Secret(
+            version=version,
+            blob=seal_secret(key, install_id, version, secret, self._random),
+            created_at=now,
+        )
+        return put(keys.secret(install_id, version), item_of(row), "attribute_not_exists(#pk)")
+
+    def _url_changes(self, install: Install, wanted: Wanted, version: int) -> dict[str, object]:
+        """What of the URL changes.
+
+        A URL that stays is judged again, because the list may have changed.
+        """
+        url = wanted.delivery_url
+        if isinstance(url, Keep) or (url is not None and url == install.delivery_shown):
+            if install.delivery_url is not None:
+                self._target(open_url(self._keys.current(), install), wanted.allow_hosts)
+            else:
+                self._target(None, wanted.allow_hosts)
+            return {}
+        target = self._target(url, wanted.allow_hosts)
+        if url is None or target is None:
+            return {"delivery_url": None, "delivery_shown": None, "delivery_host": None}
+        sealed = seal_url(self._keys.ensure(), install.install_id, version, url, self._random)
+        return {
+            "delivery_url": item_of(sealed),
+            "delivery_shown": display(url),
+            "delivery_host": target.authority,
+        }
+
+    def _target(self, url: str | None, allow_hosts: tuple[str, ...]) -> Target | None:
+        """What `url` leads to. Raises Invalid that names `allow_hosts` or `delivery_url`."""
+        try:
+            # The list is judged also where there is no URL to judge by it.
+            judged = self._judge(url or "https://mesh.invalid/", allow_hosts)
+        except Invalid as invalid:
+            raise Invalid(
+                "invalid_request",
+                "the settings are not valid",
+                tuple(FieldProblem(f"allow_hosts.{f.path}", f.problem) for f in invalid.fields),
+            ) from None
+        if url is None:
+            return None
+        if isinstance(judged, Refusal):
+            problem = FieldProblem("delivery_url", f"refused: {judged.reason}: {judged.detail}")
+            raise Invalid("invalid_request", "the delivery URL is refused", (problem,))
+        return judged
+
+
+def enabling_item(enabling: Enabling | None) -> dict[str, object]:
+    """The attributes of the settings row that tell how far enabling got."""
+    if enabling is None:
+        return dict.fromkeys(
+            ("enabling_token", "enabling_since", "enabling_skip_ping", "enabling_done")
+        )
+    return {
+        "enabling_token": enabling.token,
+        "enabling_since": enabling.since,
+        "enabling_skip_ping": enabling.skip_ping,
+        "enabling_done": list(enabling.done),
+    }
+
+
+def enabling_of(settings: Item) -> Enabling | None:
+    """How far enabling got, by the settings row; None when it is not under way."""
+    if "enabling_token" not in settings:
+        return None
+    return Enabling(
+        settings["enabling_token"],
+        settings["enabling_since"],
+        settings["enabling_skip_ping"],
+        tuple(settings["enabling_done"]),
+    )
