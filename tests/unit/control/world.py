@@ -1,11 +1,10 @@
-"""Owns the small world that the control plane's tests live in: the embedded AWS under a clock of their own."""
+"""Owns the world of the control plane's tests: the embedded AWS under a clock of its own."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 
-from infra.local.aws import Faults, LocalAws
 from mesh.control.agents import Agents
 from mesh.control.audit import AuditTrail, Cause, Search
 from mesh.control.enablement import Enablement, Step
@@ -18,8 +17,10 @@ from mesh.kernel.ids import Ids
 from mesh.records.agent import Agent, Limits, Model
 from mesh.records.install import Caps, Engagement, Install
 from mesh.records.operator import Audit
-from mesh.security.urls import Allowlist, Refusal, Target, judge_url
+from mesh.security.urls import Allowlist, Refusal, judge_url
 from mesh.storage.table import Table
+
+from infra.local.aws import Faults, LocalAws
 
 START_MS = 1_796_000_000_000
 ALICE = Cause("opr_alice", "req_alice")
@@ -100,8 +101,9 @@ class ScriptedProvisioner:
             raise self.failing[step.name]
 
 
-def judged(url: str, allow_hosts: Sequence[str]) -> Target | Refusal:
-    return judge_url(url, allow=[Allowlist.parse(allow_hosts)])
+def judged(url: str, allow_hosts: Sequence[str]) -> Refusal | None:
+    found = judge_url(url, allow=[Allowlist.parse(allow_hosts)])
+    return found if isinstance(found, Refusal) else None
 
 
 class World:

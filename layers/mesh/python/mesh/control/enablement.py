@@ -173,6 +173,8 @@ class Enablement:
                 "failures": 0,
                 "failing_since": None,
                 "recovered_at": now,
+                "due_pk": None,
+                "due_at": None,
             }
             if whole.install.state is InstallState.ENABLED:
                 changes |= self._hold_ended(whole.endpoint)

@@ -16,7 +16,7 @@ from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.idempotency import Minting
 from mesh.control.instance_key import InstanceKeys
 from mesh.control.rows import assign, item_of, record_of
-from mesh.control.secrets import open_url, seal_secret, seal_url, valid_now
+from mesh.control.secrets import open_delivery_url, seal_secret, seal_url, valid_now
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid
 from mesh.kernel.ids import Ids, Random, is_install_id
@@ -32,12 +32,12 @@ from mesh.records.install import (
 )
 from mesh.security.sealing import InstanceKey
 from mesh.security.signing import mint_secret
-from mesh.security.urls import Refusal, Target, display
+from mesh.security.urls import Refusal, display, parse, target_of
 from mesh.storage import keys
 from mesh.storage.items import Item
 from mesh.storage.table import Cancelled, Table, Why, Write, delete, put
 
-UrlJudge = Callable[[str, Sequence[str]], Target | Refusal]
+UrlJudge = Callable[[str, Sequence[str]], Refusal | None]
 """What the egress guard says of a URL under an install's list of hosts: the same at save and at
 send.
 
@@ -182,7 +182,7 @@ class Installs:
         install_id, secret = self._ids.mint("ins"), mint_secret(self._random)
         key = self._keys.ensure()
         url = None if isinstance(wanted.delivery_url, Keep) else wanted.delivery_url
-        target = self._target(url, wanted.allow_hosts)
+        host = self._host(url, wanted.allow_hosts)
         install = Install(
             install_id=install_id,
             kind=kind,
@@ -195,7 +195,7 @@ class Installs:
             state=InstallState.ENABLING if enable else InstallState.DISABLED,
             delivery_url=None if url is None else seal_url(key, install_id, 1, url, self._random),
             delivery_shown=None if url is None else display(url),
-            delivery_host=None if target is None else target.authority,
+            delivery_host=host,
             allow_hosts=wanted.allow_hosts,
             engagement=wanted.engagement,
             caps=wanted.caps,
@@ -271,10 +271,6 @@ class Installs:
             stands = self.whole(install.install_id).install
             raise version_conflict(stands.version) from None
         return self.whole(install.install_id).install
-
-    def check_url(self, url: str | None, allow_hosts: tuple[str, ...]) -> Target | None:
-        """What a URL leads to, judged as when it is saved; None for none. Raises Invalid."""
-        return self._target(url, allow_hosts)
 
     def rotate(
         self, install_id: str, *, overlap_s: int, force: bool, cause: Cause, minting: Minting
@@ -392,25 +388,28 @@ class Installs:
         url = wanted.delivery_url
         if isinstance(url, Keep) or (url is not None and url == install.delivery_shown):
             if install.delivery_url is not None:
-                self._target(open_url(self._keys.current(), install), wanted.allow_hosts)
+                self._host(open_delivery_url(self._keys.current(), install), wanted.allow_hosts)
             else:
-                self._target(None, wanted.allow_hosts)
+                self._host(None, wanted.allow_hosts)
             return {}
-        target = self._target(url, wanted.allow_hosts)
-        if url is None or target is None:
+        host = self._host(url, wanted.allow_hosts)
+        if url is None:
             return {"delivery_url": None, "delivery_shown": None, "delivery_host": None}
         sealed = seal_url(self._keys.ensure(), install.install_id, version, url, self._random)
         return {
             "delivery_url": item_of(sealed),
             "delivery_shown": display(url),
-            "delivery_host": target.authority,
+            "delivery_host": host,
         }
 
-    def _target(self, url: str | None, allow_hosts: tuple[str, ...]) -> Target | None:
-        """What `url` leads to. Raises Invalid that names `allow_hosts` or `delivery_url`."""
+    def _host(self, url: str | None, allow_hosts: tuple[str, ...]) -> str | None:
+        """Host and port that `url` leads to.
+
+        Raises Invalid naming `allow_hosts` or `delivery_url`.
+        """
         try:
             # The list is judged also where there is no URL to judge by it.
-            judged = self._judge(url or "https://mesh.invalid/", allow_hosts)
+            refusal = self._judge(url or "https://mesh.invalid/", allow_hosts)
         except Invalid as invalid:
             raise Invalid(
                 "invalid_request",
@@ -419,10 +418,17 @@ class Installs:
             ) from None
         if url is None:
             return None
-        if isinstance(judged, Refusal):
-            problem = FieldProblem("delivery_url", f"refused: {judged.reason}: {judged.detail}")
+        if refusal is not None:
+            problem = FieldProblem("delivery_url", f"refused: {refusal.reason}: {refusal.detail}")
             raise Invalid("invalid_request", "the delivery URL is refused", (problem,))
-        return judged
+        return host_of(url)
+
+
+def host_of(url: str) -> str | None:
+    """Host and port of a URL that was judged; None when it has none."""
+    parts = parse(url)
+    target = None if isinstance(parts, Refusal) else target_of(parts)
+    return None if target is None else target.authority
 
 
 def enabling_item(enabling: Enabling | None) -> dict[str, object]:

@@ -60,7 +60,7 @@ def open_secrets(
     ]
 
 
-def open_url(key: InstanceKey, install: Install) -> str | None:
+def open_delivery_url(key: InstanceKey, install: Install) -> str | None:
     """The delivery URL in the clear; None when there is none. Raises Failed."""
     sealed = install.delivery_url
     if sealed is None:
