@@ -29,6 +29,8 @@ class Kind(StrEnum):
     """A message of a standard queue is delivered twice."""
     LATE = "late"
     """A message shows later than it should."""
+    UNPROCESSED = "unprocessed"
+    """A batch read leaves some of its keys to be asked for again."""
 
 
 DEFAULT_RATES: Final[Mapping[Kind, float]] = {
@@ -38,6 +40,7 @@ DEFAULT_RATES: Final[Mapping[Kind, float]] = {
     Kind.UNREACHABLE: 0.01,
     Kind.DUPLICATE: 0.1,
     Kind.LATE: 0.1,
+    Kind.UNPROCESSED: 0.1,
 }
 LATE_MS_MAX: Final = 5_000
 
@@ -75,7 +78,7 @@ class Faults:
             return met
 
     def happens(self, kind: Kind) -> bool:
-        """Whether a fault of `kind` happens now, for the two that belong to a message."""
+        """Whether a fault of `kind` happens now, for those that belong to a part of a call."""
         with self._lock:
             met = self._random.random() < self.rates.get(kind, 0) and not self._off
             self.counts[kind] += met
@@ -92,14 +95,22 @@ class Faults:
             return 0
         return 1 + self.choose(LATE_MS_MAX)
 
+    def left_over(self, count: int) -> int:
+        """How many of a batch's `count` keys are left unread: mostly 0, never all."""
+        if count < 2 or not self.happens(Kind.UNPROCESSED):
+            return 0
+        return 1 + self.choose(count - 1)
+
     @contextmanager
     def held_back(self) -> Iterator[None]:
         """No faults inside, on any thread: for what a test prepares and for what it counts."""
-        self._off += 1
+        with self._lock:
+            self._off += 1
         try:
             yield
         finally:
-            self._off -= 1
+            with self._lock:
+                self._off -= 1
 
     @staticmethod
     def _possible(service: str, operation: str) -> tuple[Kind, ...]:

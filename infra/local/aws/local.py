@@ -72,6 +72,7 @@ class LocalAws:
         self.sqs = Sqs(clock, dice)
         self.kms = Kms(dice)
         if faults is not None:
+            self.dynamo.left_over = faults.left_over
             self.sqs.lateness_ms = faults.lateness_ms
             self.sqs.doubled = lambda: faults.happens(Kind.DUPLICATE)
         self._services: dict[str, Service] = {
