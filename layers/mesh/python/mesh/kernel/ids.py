@@ -56,7 +56,9 @@ class Ids:
 
     def ulid(self) -> str:
         """A fresh ULID of 26 upper-case characters."""
-        return encode(self._clock.now_ms() << 80 | int.from_bytes(self._random.bytes(10), "big"), 26)
+        return encode(
+            self._clock.now_ms() << 80 | int.from_bytes(self._random.bytes(10), "big"), 26
+        )
 
     def mint(self, prefix: str) -> str:
         """A fresh id such as `agt_01J…`."""

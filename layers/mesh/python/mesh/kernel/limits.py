@@ -82,6 +82,9 @@ RETRY_AFTER_S_MAX: Final = 3600
 SHORT_DELAY_S_MAX: Final = 60
 """Delays up to this ride the delay queue; longer ones are the sweep's."""
 RING_AGAIN_WITHIN_MS: Final = 10_000
+NO_SLOT_RETRY_S_MIN: Final = 1
+NO_SLOT_RETRY_S_MAX: Final = 5
+ENTRIES_PER_INVOCATION_MAX: Final = 1_000
 ATTEMPTS_CLIENT_ERROR_MAX: Final = 5
 ATTEMPTS_HEALTHY_MAX: Final = 10
 ATTEMPTS_REFUSED_ADDRESS_MAX: Final = 3
@@ -96,6 +99,8 @@ PROBE_SLACK_MS: Final = 5_000
 """Schedules tick a little early at times; a probe is not put off by a whole minute for that."""
 RECOVERY_SPREAD_MS: Final = 60_000
 SLOTS_PER_INSTALL: Final = 8
+SLOT_TRIES: Final = 4
+REPLAY_TRIES_MAX: Final = 5
 HOLDS_KEPT: Final = 20
 OUTBOX_STOP_BEFORE_LIMIT_MS: Final = 15_000
 
@@ -107,6 +112,7 @@ SWEEP_BACKOFF_MS: Final = (60_000, 120_000, 240_000, 480_000, 960_000, 1_800_000
 SWEEP_RUN_MS_MAX: Final = 45_000
 SWEEP_PAGE_ITEMS: Final = 50
 SWEEP_PAGES_PER_SHARD: Final = 4
+RELEASE_PAGES_MAX: Final = 20
 
 # ---- the control plane
 

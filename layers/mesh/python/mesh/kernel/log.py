@@ -59,7 +59,7 @@ class JsonLog:
             level=level,
             stream=stream or sys.stderr,
             log_record_order=["timestamp", "level", "message"],
-            location=None,  # type: ignore[arg-type]  # None leaves the key out; the stub says str
+            location=None,  # None leaves the key out
             utc=True,
         )
 

@@ -52,6 +52,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str
     lease_no: int = 0
     lease_until: int = 0
+    excused: int = 0
+    """Leases that were given back because a dependency failed: they do not count as lost."""
     first_leased_at: int | None = None
     token: str | None = None
 

@@ -6,6 +6,7 @@ Refuses open secrets: what is sealed stays bytes here, and has no representation
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,7 @@ from mesh.kernel.limits import (
     CAP_CONVERSATIONS,
     CAP_MESSAGES_PER_MINUTE,
     CAP_WAITING,
+    SLOTS_PER_INSTALL,
 )
 
 
@@ -141,7 +143,35 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     failing_since: int | None = None
     last_probe_at: int = 0
+    recovered_at: int = 0
+    """When the endpoint last came back, or was resumed: what failed before is due at once."""
     held_since: int | None = None
     holds: tuple[Hold, ...] = ()
-    slots: dict[str, int] = {}
-    """Slot → when its lease ends (Unix ms). A slot that is absent or over is free."""
+    slot_0: int = 0
+    slot_1: int = 0
+    slot_2: int = 0
+    slot_3: int = 0
+    slot_4: int = 0
+    slot_5: int = 0
+    slot_6: int = 0
+    slot_7: int = 0
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Slot → when its lease ends (Unix ms). A slot whose lease is over is free."""
+        return {name: getattr(self, name) for name in SLOTS}
+
+    def in_flight(self, now_ms: int) -> int:
+        """How many requests are under way."""
+        return sum(until > now_ms for until in self.slots.values())
+
+    def held_ms(self, since_ms: int, now_ms: int) -> int:
+        """How much of the time since `since_ms` was held on purpose."""
+        spans = [(hold.since, hold.until) for hold in self.holds]
+        if self.held_since is not None:
+            spans.append((self.held_since, now_ms))
+        return sum(max(0, until - max(since, since_ms)) for since, until in spans)
+
+
+SLOTS: Final = tuple(f"slot_{number}" for number in range(SLOTS_PER_INSTALL))
+"""The attributes that hold the eight requests which an install may have in flight."""

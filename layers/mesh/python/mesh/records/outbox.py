@@ -74,6 +74,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     state_reason: str | None = None
     due_time: int
     """When the next attempt may begin (Unix ms)."""
+    not_before: int = 0
+    """What the receiver asked for by `Retry-After`: no probe begins earlier either."""
+    last_ended_at: int = 0
     attempts: int = 0
     counted: int = 0
     """Attempts that count towards death: probes of a degraded endpoint do not."""
@@ -83,7 +86,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     recent: tuple[Attempt, ...] = ()
     pages: int = 0
     """How many full pages of older attempts stand in the story's partition."""
-    replaying: bool = False
 
     @property
     def outbound_id(self) -> str:

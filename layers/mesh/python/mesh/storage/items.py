@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-_TYPE_ERROR: Final = "an item holds str, int, bool, bytes, None, lists, dicts and sets of str, not %s"
+_TYPE_ERROR: Final = (
+    "an item holds str, int, bool, bytes, None, lists, dicts and sets of str, not %s"
+)
 
 Item = dict[str, Any]
 """An item as plain values. `Any` ends here: records are made of items by `msgspec.convert`."""

@@ -16,7 +16,12 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from botocore.client import BaseClient
-from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, EndpointConnectionError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+)
 
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed, Phase
@@ -216,9 +221,7 @@ class Table:
             after,
         )
 
-    def query_list(
-        self, list_pk: str, *, limit: int, before: str | None = None
-    ) -> Page:
+    def query_list(self, list_pk: str, *, limit: int, before: str | None = None) -> Page:
         """Keys of one list partition, newest first, strictly before `before`. May lag. Raises Failed."""
         condition, values = "#list_pk = :pk", {":pk": {"S": list_pk}}
         names = {"#list_pk": "list_pk"}
@@ -293,7 +296,10 @@ class Table:
         except ClientError as error:
             if _code(error) == "TransactionCanceledException":
                 raise Cancelled(_reasons(error)) from None
-            if _code(error) in ("TransactionInProgressException", "IdempotentParameterMismatchException"):
+            if _code(error) in (
+                "TransactionInProgressException",
+                "IdempotentParameterMismatchException",
+            ):
                 raise Failed(
                     "unavailable", "the outcome of a write is not known", outcome_unknown=True
                 ) from None
@@ -363,7 +369,9 @@ class Table:
                 ) from None
             raise
         except (ConnectTimeoutError, EndpointConnectionError):
-            raise Failed("unavailable", "the table cannot be reached; try again", Phase.BEFORE) from None
+            raise Failed(
+                "unavailable", "the table cannot be reached; try again", Phase.BEFORE
+            ) from None
         except BotoCoreError:
             raise Failed(
                 "unavailable", "the table did not answer; try again", outcome_unknown=True

@@ -7,16 +7,12 @@ hit, a miss and a mismatch at ingress make the same calls, warm or cold.
 from __future__ import annotations
 
 import threading
-from typing import Any, Final
-
-from botocore.client import BaseClient
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import Final
 
 from mesh.kernel.clock import Clock
-from mesh.kernel.errors import Failed, Phase
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import INSTANCE_KEY_KEPT_MS
-from mesh.security.sealing import InstanceKey
+from mesh.security.sealing import InstanceKey, KeyWrapper
 from mesh.storage import keys
 from mesh.storage.table import ConditionFailed, Table, put
 
@@ -27,11 +23,8 @@ CONTEXT: Final = {"mesh": "instance-key"}
 class InstanceKeys:
     """Opens the instance key, and makes it once."""
 
-    def __init__(
-        self, kms: BaseClient | Any, key: str, table: Table, clock: Clock, random: Random
-    ) -> None:
-        self._kms: Any = kms  # botocore makes its methods at run time
-        self._key = key
+    def __init__(self, wrapper: KeyWrapper, table: Table, clock: Clock, random: Random) -> None:
+        self._wrapper = wrapper
         self._table = table
         self._clock = clock
         self._random = random
@@ -52,22 +45,17 @@ class InstanceKeys:
             item = self._table.get(keys.instance_key())
             if item is None:
                 return InstanceKey(self._random.bytes(32))
-            key = InstanceKey(self._unwrap(item["wrapped"]))
+            key = InstanceKey(self._wrapper.unwrap(item["wrapped"], CONTEXT))
             self._kept = (now, key)
             return key
 
     def ensure(self) -> InstanceKey:
         """The key, made where there is none yet. One of any number of makers wins. Raises Failed."""
         if self._table.get(keys.instance_key()) is None:
-            try:
-                answer = self._kms.generate_data_key(
-                    KeyId=self._key, KeySpec="AES_256", EncryptionContext=CONTEXT
-                )
-            except (ClientError, BotoCoreError):
-                raise _unavailable() from None
+            _, wrapped = self._wrapper.generate(CONTEXT)
             write = put(
                 keys.instance_key(),
-                {"wrapped": answer["CiphertextBlob"], "created_at": self._clock.now_ms()},
+                {"wrapped": wrapped, "created_at": self._clock.now_ms()},
                 "attribute_not_exists(#pk)",
             )
             try:
@@ -75,19 +63,3 @@ class InstanceKeys:
             except ConditionFailed:
                 pass  # another maker was first; its key is the key
         return self.current()
-
-    def _unwrap(self, wrapped: bytes) -> bytes:
-        try:
-            answer = self._kms.decrypt(
-                KeyId=self._key, CiphertextBlob=wrapped, EncryptionContext=CONTEXT
-            )
-        except (ClientError, BotoCoreError):
-            raise _unavailable() from None
-        plaintext: bytes = answer["Plaintext"]
-        return plaintext
-
-
-def _unavailable() -> Failed:
-    return Failed(
-        "unavailable", "the key that opens secrets cannot be used; see the alarms", Phase.BEFORE
-    )

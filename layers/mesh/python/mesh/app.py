@@ -1,0 +1,226 @@
+"""Owns the composition: what each function is made of, in one builder a function.
+
+Refuses to run at import: a handler module imports with an empty environment, and its function is built
+at the first event, once. `Ports` is the seam through which the local stack and tests give their own clock,
+randomness, AWS and way out; nothing that is deployed chooses anything else.
+
+Builders import what they need themselves, so that a function loads its own code alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from mesh.kernel.clock import Clock, SystemClock
+from mesh.kernel.ids import Ids, Random, SystemRandom
+from mesh.kernel.log import JsonLog, Log
+from mesh.kernel.metrics import EmfMetrics, Metrics
+from mesh.kernel.settings import Settings
+from mesh.storage.clients import Clients, SessionClients
+from mesh.storage.kms import KmsWrapper
+from mesh.storage.queues import Bell
+from mesh.storage.table import Table
+
+if TYPE_CHECKING:
+    from mesh.control.instance_key import InstanceKeys
+    from mesh.security.egress import Egress
+
+Event = Mapping[str, Any]
+"""A Lambda trigger document: JSON, whose shape is the trigger's."""
+
+Handler = Callable[[Event, Any], dict[str, Any]]
+"""A Lambda entry point: event and context in, a JSON document out."""
+
+
+def _guarded(clock: Clock) -> Egress:
+    from mesh.security.egress import GuardedEgress
+
+    return GuardedEgress(clock)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What a function is given from outside."""
+
+    settings: Settings
+    clients: Clients = field(default_factory=SessionClients)
+    clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=SystemRandom)
+    egress: Callable[[Clock], Egress] = _guarded
+    """Makes the way out; called only for functions that post."""
+    log: Callable[[str], Log] = JsonLog
+    metrics: Metrics = field(default_factory=EmfMetrics)
+
+    @cached_property
+    def ids(self) -> Ids:
+        return Ids(self.clock, self.random)
+
+    @cached_property
+    def table(self) -> Table:
+        return Table(self.clients.dynamodb, self.settings.table, self.clock, self.random)
+
+    @cached_property
+    def bell(self) -> Bell:
+        return Bell(self.clients.sqs, self.settings.queue_urls, self.ids)
+
+    @cached_property
+    def instance_keys(self) -> InstanceKeys:
+        from mesh.control.instance_key import InstanceKeys
+
+        wrapper = KmsWrapper(lambda: self.clients.kms, self.settings.secrets_key)
+        return InstanceKeys(wrapper, self.table, self.clock, self.random)
+
+
+def lazy(name: str) -> Handler:
+    """The entry point of function `name`: built at its first event from the environment, then kept."""
+    built: list[Handler] = []
+
+    def handler(event: Event, context: Any) -> dict[str, Any]:
+        if not built:
+            built.append(build(name, Ports(Settings.from_environment())))
+        return built[0](event, context)
+
+    return handler
+
+
+def build(name: str, ports: Ports) -> Handler:
+    """The function `name`, made of `ports`. KeyError when there is no such function."""
+    return _BUILDERS[name](ports)
+
+
+def _generic_ingress(ports: Ports) -> Handler:
+    from mesh.connectors.generic.ingress import Ingress
+
+    return Ingress(
+        table=ports.table,
+        bell=ports.bell,
+        instance_keys=ports.instance_keys,
+        clock=ports.clock,
+        ids=ports.ids,
+        random=ports.random,
+        log=ports.log("generic_ingress"),
+        settings=ports.settings,
+    )
+
+
+def _turn_worker(ports: Ports) -> Handler:
+    from mesh.engine.turn import TurnWorker
+    from mesh.kernel.limits import TURN_STOP_BEFORE_LIMIT_MS
+    from mesh.models.offline import OfflineModel
+    from mesh.outbox.commit import Commit
+    from mesh.records.agent import ModelKind
+    from mesh.storage.doorbells import answer_doorbells
+
+    log = ports.log("turn_worker")
+    kept_days = ports.settings.messages_kept_days
+    worker = TurnWorker(
+        table=ports.table,
+        bell=ports.bell,
+        commit=Commit(ports.table, ports.clock, ports.random, kept_days),
+        models={ModelKind.OFFLINE: OfflineModel()},
+        clock=ports.clock,
+        ids=ports.ids,
+        log=log,
+        kept_days=kept_days,
+    )
+    return answer_doorbells(
+        lambda bell, stop_at: worker.work(bell.conversation_id, stop_at),
+        ports.clock,
+        log,
+        TURN_STOP_BEFORE_LIMIT_MS,
+    )
+
+
+def _outbox_worker(ports: Ports) -> Handler:
+    from mesh.kernel.limits import OUTBOX_STOP_BEFORE_LIMIT_MS
+    from mesh.outbox.dispatch import OutboxWorker
+    from mesh.outbox.replay import ReplayWorker
+    from mesh.storage.doorbells import answer_doorbells
+    from mesh.storage.queues import Doorbell
+
+    log = ports.log("outbox_worker")
+    worker = OutboxWorker(
+        table=ports.table,
+        bell=ports.bell,
+        egress=ports.egress(ports.clock),
+        instance_keys=ports.instance_keys,
+        clock=ports.clock,
+        ids=ports.ids,
+        random=ports.random,
+        log=log,
+        own_hosts=ports.settings.own_hosts,
+    )
+    replays = ReplayWorker(ports.table, ports.bell, worker, ports.clock, ports.random)
+
+    def work(bell: Doorbell, stop_at_ms: int) -> None:
+        if bell.replay is not None:
+            replays.work(bell.replay)
+        else:
+            worker.work(bell.conversation_id, stop_at_ms)
+
+    return answer_doorbells(work, ports.clock, log, OUTBOX_STOP_BEFORE_LIMIT_MS)
+
+
+def _sweep_due(ports: Ports) -> Handler:
+    from mesh.sweeps.due import DueSweep
+
+    sweep = DueSweep(
+        table=ports.table,
+        bell=ports.bell,
+        clock=ports.clock,
+        new_token=ports.ids.token,
+        log=ports.log("sweep_due"),
+        metrics=ports.metrics,
+    )
+
+    def handler(event: Event, context: Any) -> dict[str, Any]:
+        sweep.run()
+        return {}
+
+    return handler
+
+
+def _operator(resource: str) -> Callable[[Ports], Handler]:
+    def builder(ports: Ports) -> Handler:
+        from mesh.operator.api import build as build_operator
+        from mesh.operator.deps import OperatorDeps
+
+        deps = OperatorDeps(
+            table=ports.table,
+            bell=ports.bell,
+            instance_keys=ports.instance_keys,
+            egress=ports.egress(ports.clock),
+            clock=ports.clock,
+            ids=ports.ids,
+            random=ports.random,
+            settings=ports.settings,
+            log=ports.log(f"operator_{resource}"),
+        )
+        return build_operator(resource, deps)
+
+    return builder
+
+
+_BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
+    "generic_ingress": _generic_ingress,
+    "turn_worker": _turn_worker,
+    "outbox_worker": _outbox_worker,
+    "sweep_due": _sweep_due,
+    **{
+        f"operator_{resource}": _operator(resource)
+        for resource in (
+            "authorizer",
+            "meta",
+            "agents",
+            "connectors",
+            "outbox",
+            "runs",
+            "operators",
+            "audit",
+            "bootstrap",
+        )
+    },
+}

@@ -1,0 +1,88 @@
+"""Owns the lease of a run: who works on it, fenced by a number.
+
+Refuses to trust the queue: exclusion is this row's lease and nothing else. Clocks of two functions may
+differ by the grace; a holder that was overtaken cannot write, because each write names its number.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mesh.kernel.clock import Clock
+from mesh.kernel.ids import Ids
+from mesh.kernel.limits import LEASE_GRACE_MS, LEASE_MS
+from mesh.outbox.commit import LostLease
+from mesh.records.conversation import Pending
+from mesh.storage import keys
+from mesh.storage.table import ConditionFailed, Table, update
+
+
+def is_live(pending: Pending, now_ms: int) -> bool:
+    """Whether somebody else's lease still counts."""
+    return pending.lease_until > 0 and now_ms < pending.lease_until + LEASE_GRACE_MS
+
+
+def take(table: Table, ids: Ids, clock: Clock, conversation_id: str, pending: Pending) -> Pending:
+    """Takes the lease of a run that nobody holds; answers the row as it then is.
+
+    Raises LostLease when another worker was faster, Failed when the table is unreachable.
+    """
+    token = ids.token()
+    now = clock.now_ms()
+    try:
+        item = table.write(
+            update(
+                keys.pending(conversation_id, pending.order),
+                "SET #lease_no = :next, #lease_until = :until, #token = :token,"
+                " #first_leased_at = if_not_exists(#first_leased_at, :now)",
+                "attribute_exists(#pk) AND #lease_no = :seen AND #lease_until = :seen_until",
+                next=pending.lease_no + 1,
+                seen=pending.lease_no,
+                seen_until=pending.lease_until,
+                until=now + LEASE_MS,
+                now=now,
+                token=token,
+            ),
+            token,
+        )
+    except ConditionFailed:
+        raise LostLease from None
+    return msgspec.convert(item, Pending)
+
+
+def renew(table: Table, clock: Clock, conversation_id: str, pending: Pending) -> Pending:
+    """Prolongs a lease that the caller holds. Raises LostLease, Failed."""
+    return _set_until(table, conversation_id, pending, clock.now_ms() + LEASE_MS)
+
+
+def give_back(table: Table, conversation_id: str, pending: Pending) -> None:
+    """Ends a lease before its time, through no fault of the run: it does not count as lost. Raises Failed."""
+    try:
+        table.write(
+            update(
+                keys.pending(conversation_id, pending.order),
+                "SET #lease_until = :zero, #excused = :excused",
+                "#lease_no = :mine",
+                zero=0,
+                excused=pending.excused + 1,
+                mine=pending.lease_no,
+            )
+        )
+    except ConditionFailed:
+        raise LostLease from None
+
+
+def _set_until(table: Table, conversation_id: str, pending: Pending, until: int) -> Pending:
+    try:
+        item = table.write(
+            update(
+                keys.pending(conversation_id, pending.order),
+                "SET #lease_until = :until",
+                "#lease_no = :mine",
+                until=until,
+                mine=pending.lease_no,
+            )
+        )
+    except ConditionFailed:
+        raise LostLease from None
+    return msgspec.convert(item, Pending)

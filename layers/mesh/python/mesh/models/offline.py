@@ -1,0 +1,23 @@
+"""Owns the built-in model: deterministic, without a network, and open about what it is.
+
+Refuses to pretend: it quotes the message that it answers, and says that no language model read it.
+"""
+
+from __future__ import annotations
+
+from mesh.kernel.limits import OFFLINE_QUOTE_CHARACTERS
+from mesh.models.contract import ModelAnswer, ModelRequest
+
+
+class OfflineModel:
+    """Answers every message with a quotation of its first 500 characters."""
+
+    def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:
+        """Never fails, and takes no time."""
+        asked = request.lines[-1].text
+        quoted = asked[:OFFLINE_QUOTE_CHARACTERS]
+        ending = "…" if len(asked) > len(quoted) else ""
+        return ModelAnswer(
+            "I am Mesh's offline model: I run without a language model, so I can only say that I "
+            f"received this message:\n\n{quoted}{ending}"
+        )

@@ -1,0 +1,250 @@
+"""Owns the transaction that ends a run: the reply is in the outbox, or the run has not ended.
+
+Refuses to send: whatever crashes after this transaction, the entry is there and its mark is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mesh.kernel.clock import DAY_MS, Clock
+from mesh.kernel.errors import Failed, Phase
+from mesh.kernel.ids import Random
+from mesh.kernel.limits import DUE_AFTER_MS, TRANSACTION_TRIES
+from mesh.records.conversation import Conversation, Outbox, Pending, Role
+from mesh.records.outbox import EntryState
+from mesh.records.run import RunStatus
+from mesh.storage import keys
+from mesh.storage.conversations import Head, read_head
+from mesh.storage.items import Item
+from mesh.storage.table import Cancelled, Table, Why, Write, delete, put, update
+
+EPOCH: Final = 1
+"""The instance's epoch; a restore from a backup raises it, so that receivers can tell used numbers."""
+
+
+class LostLease(Exception):
+    """Another worker has the run, or ended it: whoever holds this leaves it alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends. `render` makes the reply's bytes of its sequence and time; None makes no entry."""
+
+    status: RunStatus
+    reason: str | None
+    render: Callable[[int, int], bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What one try believes of the rows that it changes."""
+
+    last_order: int
+    waiting: int
+    outbox: tuple[int, bool] | None
+    """The last sequence, and whether the outbox has a mark; None when there is no outbox yet."""
+
+
+class Commit:
+    """Ends runs. One per function."""
+
+    def __init__(self, table: Table, clock: Clock, random: Random, kept_days: int) -> None:
+        self._table = table
+        self._clock = clock
+        self._random = random
+        self._kept_days = kept_days
+
+    def end(self, head: Head, pending: Pending, ending: Ending) -> int:
+        """Ends the run of `pending`, whose lease the caller holds; answers how many runs wait behind it.
+
+        Raises LostLease when the run is not the caller's any more, Failed when the table is unreachable.
+        """
+        assert head.conversation is not None, "a pending run has a conversation"
+        conversation_id = head.conversation.conversation_id
+        picture = _picture(head.conversation, head.outbox)
+        for attempt in range(TRANSACTION_TRIES):
+            if attempt:
+                self._table.back_off()
+            writes = self._writes(conversation_id, head.conversation, pending, ending, picture)
+            try:
+                self._table.transact(writes, self._random.bytes(16).hex())
+            except Cancelled as cancelled:
+                first = cancelled.reasons[0]
+                if first.why is Why.CONDITION:
+                    raise LostLease from None
+                olds = [
+                    reason.old if reason.why is Why.CONDITION else None
+                    for reason in cancelled.reasons
+                ]
+                picture = _learn(picture, olds)
+            except Failed as failed:
+                if not failed.outcome_unknown:
+                    raise
+                # Whether it was applied is read, not guessed: the pending row is gone if it was.
+                seen = read_head(self._table, conversation_id)
+                if seen.pending is None or seen.pending.story != pending.story:
+                    return seen.conversation.pending if seen.conversation else 0
+                if seen.conversation is not None:
+                    picture = _picture(seen.conversation, seen.outbox)
+            else:
+                return picture.waiting - 1
+        raise Failed("unavailable", "the conversation is contended; try again", Phase.BEFORE)
+
+    def _writes(
+        self,
+        conversation_id: str,
+        conversation: Conversation,
+        pending: Pending,
+        ending: Ending,
+        picture: _Picture,
+    ) -> list[Write]:
+        now = self._clock.now_ms()
+        order = max(now * 1000, picture.last_order + 1)
+        sequence = None if ending.render is None else (picture.outbox or (0, False))[0] + 1
+        writes = [
+            delete(
+                keys.pending(conversation_id, pending.order),
+                "#lease_no = :lease_no AND #story = :story",
+                lease_no=pending.lease_no,
+                story=pending.story,
+            ),
+            self._conversation(conversation_id, picture, order if sequence else None, now),
+            self._story(pending, ending, sequence, order, now),
+        ]
+        if ending.render is not None and sequence is not None:
+            ttl = (now + self._kept_days * DAY_MS) // 1000
+            sent = ending.render(sequence, now)
+            writes += [
+                self._outbox(conversation_id, conversation, picture, sequence, now),
+                put(
+                    keys.entry(conversation_id, sequence),
+                    {
+                        "story": pending.story,
+                        "sequence": sequence,
+                        "reply_order": order,
+                        "install_id": pending.install_id,
+                        "agent_id": pending.agent_id,
+                        "created_at": now,
+                        "state": EntryState.PENDING.value,
+                        "due_time": now,
+                        "list_pk": keys.outbox_list(pending.agent_id, now, pending.story),
+                        "list_sk": pending.story,
+                        "ttl": ttl,
+                    },
+                    "attribute_not_exists(#pk)",
+                ),
+                put(
+                    keys.message(conversation_id, order),
+                    {
+                        "story": pending.story,
+                        "order": order,
+                        "role": Role.REPLY.value,
+                        "at": now,
+                        "sent": sent,
+                        "ttl": ttl,
+                    },
+                ),
+            ]
+        return writes
+
+    def _conversation(
+        self, conversation_id: str, picture: _Picture, order: int | None, now: int
+    ) -> Write:
+        """One fewer waits. The mark goes with the last of them, by a condition on their number."""
+        waiting = picture.waiting - 1
+        sets = ["#pending = :waiting"]
+        values: dict[str, Any] = {"waiting": waiting, "seen": picture.waiting}
+        condition = "#pending = :seen"
+        if order is not None:
+            sets.append("#last_order = :order")
+            condition += " AND #last_order < :order"
+            values["order"] = order
+        remove = ""
+        if waiting > 0:
+            sets += ["#due_pk = :due_pk", "#due_at = :due_at"]
+            values |= {"due_pk": keys.due(conversation_id), "due_at": now + DUE_AFTER_MS}
+        else:
+            remove = " REMOVE #due_pk, #due_at, #rings, #seen"
+        return update(
+            keys.order(conversation_id), "SET " + ", ".join(sets) + remove, condition, **values
+        )
+
+    def _story(
+        self, pending: Pending, ending: Ending, sequence: int | None, order: int, now: int
+    ) -> Write:
+        values: dict[str, Any] = {
+            "status": ending.status.value,
+            "started_at": pending.first_leased_at or now,
+            "ended_at": now,
+            "leases": pending.lease_no,
+        }
+        if ending.reason is not None:
+            values["run_reason"] = ending.reason
+        if sequence is not None:
+            values |= {"sequence": sequence, "reply_order": order}
+        sets = ", ".join(f"#{name} = :{name}" for name in values)
+        return update(keys.story(pending.story), f"SET {sets}", **values)
+
+    def _outbox(
+        self,
+        conversation_id: str,
+        conversation: Conversation,
+        picture: _Picture,
+        sequence: int,
+        now: int,
+    ) -> Write:
+        """The next sequence. A mark that is there speaks of an earlier entry, and stays."""
+        marks = {"due_pk": keys.due(conversation_id), "due_at": now + DUE_AFTER_MS}
+        if picture.outbox is None:
+            return put(
+                keys.outbox(conversation_id),
+                {
+                    "conversation_id": conversation_id,
+                    "install_id": conversation.install_id,
+                    "agent_id": conversation.agent_id,
+                    "seq": sequence,
+                    "head": sequence,
+                    **marks,
+                },
+                "attribute_not_exists(#pk)",
+            )
+        if picture.outbox[1]:
+            # Only a mark that is still there may be relied on: delivery drops it with the last entry.
+            return update(
+                keys.outbox(conversation_id),
+                "SET #seq = :sequence",
+                "#seq = :last AND attribute_exists(#due_pk)",
+                sequence=sequence,
+                last=picture.outbox[0],
+            )
+        return update(
+            keys.outbox(conversation_id),
+            "SET #seq = :sequence, #due_pk = :due_pk, #due_at = :due_at",
+            "#seq = :last AND attribute_not_exists(#due_pk)",
+            sequence=sequence,
+            last=picture.outbox[0],
+            **marks,
+        )
+
+
+def _picture(conversation: Conversation, outbox: Outbox | None) -> _Picture:
+    return _Picture(
+        last_order=conversation.last_order,
+        waiting=conversation.pending,
+        outbox=None if outbox is None else (outbox.seq, outbox.due_pk is not None),
+    )
+
+
+def _learn(picture: _Picture, olds: list[Item | None]) -> _Picture:
+    """The next picture, from the old items of the writes that failed."""
+    for old in olds:
+        if old is None:
+            continue
+        if old["sk"] == keys.ORDER:
+            picture = replace(picture, last_order=old["last_order"], waiting=old["pending"])
+        elif old["sk"] == keys.OUTBOX:
+            picture = replace(picture, outbox=(old["seq"], "due_pk" in old))
+    return picture

@@ -1,0 +1,359 @@
+"""Owns delivery: the head of a conversation's outbox, from its lease to its end.
+
+Refuses to send an entry before the one below it is terminal, to begin a request without an attempt
+written down, and to begin one on settings that were read more than a second ago. What a crash leaves open
+is found again: it counts, as `unknown`, and the entry is tried anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from mesh.connectors.generic.outbound import attempt_headers
+from mesh.control.instance_key import InstanceKeys
+from mesh.control.secrets import open_delivery_url, open_secrets
+from mesh.kernel.clock import Clock
+from mesh.kernel.ids import Ids, Random
+from mesh.kernel.limits import (
+    DELIVERY_LEASE_MS,
+    DELIVERY_SETTINGS_FRESH_MS,
+    ENTRIES_PER_INVOCATION_MAX,
+    ENTRY_AGE_MS_MAX,
+    NO_SLOT_RETRY_S_MAX,
+    NO_SLOT_RETRY_S_MIN,
+    RING_AGAIN_WITHIN_MS,
+    SHORT_DELAY_S_MAX,
+)
+from mesh.kernel.log import Log
+from mesh.outbox.endpoint import Endpoints, NoSlot, Slot
+from mesh.outbox.entries import Entries, LostEntry
+from mesh.outbox.schedule import Outcome, after_attempt, due_time, of_failure, of_status
+from mesh.records.conversation import Heard, Outbox
+from mesh.records.install import Endpoint, EndpointState, Install, InstallState, Secret
+from mesh.records.outbox import AttemptEnd, Entry, EntryState
+from mesh.security.egress import Egress, EgressFailure, EgressPolicy
+from mesh.security.urls import Allowlist
+from mesh.storage import keys
+from mesh.storage.conversations import read_outbox_head
+from mesh.storage.queues import Bell
+from mesh.storage.table import ConditionFailed, Table, update
+
+
+class _Then(StrEnum):
+    """What a look at the head leads to."""
+
+    AGAIN = "again"
+    """Something ended: look at the head anew."""
+    LET_GO = "let_go"
+    """Nothing to do now; a mark, a ring or another worker sees to what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallRead:
+    """An install's settings and secrets, and when they were read."""
+
+    settings: Install
+    secrets: list[Secret]
+    read_at: int
+
+
+class OutboxWorker:
+    """Delivers. One per function."""
+
+    def __init__(
+        self,
+        table: Table,
+        bell: Bell,
+        egress: Egress,
+        instance_keys: InstanceKeys,
+        clock: Clock,
+        ids: Ids,
+        random: Random,
+        log: Log,
+        own_hosts: tuple[str, ...],
+    ) -> None:
+        self._table = table
+        self._bell = bell
+        self._egress = egress
+        self._instance_keys = instance_keys
+        self._clock = clock
+        self._random = random
+        self._log = log
+        self._own_hosts = frozenset(own_hosts)
+        self._entries = Entries(table, clock, ids)
+        self.endpoints = Endpoints(table, clock, random)
+
+    def work(self, conversation_id: str, stop_at_ms: int) -> None:
+        """Sends entries from the head on until none is due, or time is up. Raises Failed."""
+        for _ in range(ENTRIES_PER_INVOCATION_MAX):
+            if self._clock.now_ms() >= stop_at_ms:
+                break
+            if self._step(conversation_id) is _Then.LET_GO:
+                return
+        self._bell.delivery(conversation_id)
+
+    # ---- the head
+
+    def _step(self, conversation_id: str) -> _Then:
+        item = self._table.get(keys.outbox(conversation_id))
+        if item is None:
+            return _Then.LET_GO
+        outbox = msgspec.convert(item, Outbox)
+        entry = read_outbox_head(self._table, outbox)
+        now = self._clock.now_ms()
+        if entry is None:
+            return self._rest(outbox)
+        if entry.open is not None:
+            if entry.open.until > now:
+                return _Then.LET_GO  # its holder looks at the head again once it is closed
+            return self._close_unknown(outbox, entry)
+        install = self.read_install(outbox.install_id)
+        if install is None or install.settings.state is InstallState.DELETED:
+            return self._end(outbox, entry, EntryState.DEAD, "install_deleted")
+        endpoint = self.endpoints.read(outbox.install_id)
+        if (
+            install.settings.state is not InstallState.ENABLED
+            or endpoint.state is EndpointState.PAUSED
+        ):
+            return self._park(outbox, keys.held(outbox.install_id), now)
+        if install.settings.delivery_url is None:
+            return self._end(outbox, entry, EntryState.UNDELIVERABLE, "no_delivery_url")
+        if self._age_ms(entry, endpoint) >= ENTRY_AGE_MS_MAX:
+            return self._end(outbox, entry, EntryState.DEAD, "too_old")
+        if endpoint.state is EndpointState.DEGRADED:
+            if not self.endpoints.may_probe(endpoint) or entry.not_before > now:
+                return self._park(outbox, keys.degraded(outbox.install_id), entry.created_at)
+        elif (wait_ms := due_time(entry, endpoint) - now) > 0:
+            return self._wait(outbox, wait_ms)
+        return self._attempt(outbox, entry, install, endpoint)
+
+    def _attempt(
+        self, outbox: Outbox, entry: Entry, install: InstallRead, endpoint: Endpoint
+    ) -> _Then:
+        probe = endpoint.state is EndpointState.DEGRADED
+        try:
+            sent = self.send(
+                outbox.conversation_id, entry, install, endpoint, probe=probe, replay=False
+            )
+        except NoSlot:
+            if probe:
+                return self._park(outbox, keys.degraded(outbox.install_id), entry.created_at)
+            later_s = int(self._random.uniform(NO_SLOT_RETRY_S_MIN, NO_SLOT_RETRY_S_MAX))
+            self._bell.delivery_later(outbox.conversation_id, later_s)
+            return _Then.LET_GO
+        except LostEntry:
+            return _Then.LET_GO
+        if sent is None:
+            return _Then.AGAIN
+        closed, slot, outcome = sent
+        came_back = self.endpoints.settle(outbox.install_id, slot, outcome.end, endpoint)
+        if came_back:
+            self._log("endpoint.recovered", install_id=outbox.install_id)
+        if closed.state is not EntryState.PENDING:
+            return self._advance(outbox, closed)
+        if probe:
+            return self._park(
+                outbox, keys.degraded(outbox.install_id), self._clock.now_ms(), moved=True
+            )
+        return self._wait(outbox, closed.due_time - self._clock.now_ms())
+
+    def send(
+        self,
+        conversation_id: str,
+        entry: Entry,
+        install: InstallRead,
+        endpoint: Endpoint,
+        *,
+        probe: bool,
+        replay: bool,
+    ) -> tuple[Entry, Slot, Outcome] | None:
+        """Makes one attempt: slot, attempt written, request, attempt closed.
+
+        None when the settings were read too long ago for an attempt to begin on them, or the reply is no
+        longer there. Raises NoSlot and LostEntry when others are at work, Failed.
+        """
+        body = self._body(conversation_id, entry)
+        url, secrets = self._opened(install)
+        if self._clock.now_ms() - install.read_at > DELIVERY_SETTINGS_FRESH_MS:
+            return None
+        slot = self.endpoints.take_slot(install.settings.install_id, endpoint)
+        if body is None:
+            self.endpoints.give_slot(install.settings.install_id, slot)
+            self._entries.end(conversation_id, entry, EntryState.DEAD, "reply_deleted")
+            return None
+        try:
+            opened = self._entries.open(
+                conversation_id, entry, DELIVERY_LEASE_MS, probe=probe, replay=replay
+            )
+        except LostEntry:
+            self.endpoints.give_slot(install.settings.install_id, slot)
+            raise
+        assert opened.open is not None
+        headers = attempt_headers(
+            secrets,
+            install.settings.install_id,
+            entry.outbound_id,
+            body,
+            now_ms=self._clock.now_ms(),
+            attempt=opened.open.number,
+            replay=replay,
+        )
+        outcome = self._post(url, headers, body, install.settings)
+        now = self._clock.now_ms()
+        then = after_attempt(
+            opened,
+            outcome,
+            probe=probe,
+            age_ms=self._age_ms(entry, endpoint),
+            now_ms=now,
+            random=self._random,
+        )
+        closed = self._entries.close(conversation_id, opened, outcome, then)
+        self._log(
+            "delivery.attempt",
+            outbound_id=entry.outbound_id,
+            install_id=entry.install_id,
+            attempt=opened.open.number,
+            reason=outcome.end.value,
+            status=outcome.http_status,
+            state=closed.state.value,
+        )
+        return closed, slot, outcome
+
+    def _post(self, url: str, headers: dict[str, str], body: bytes, settings: Install) -> Outcome:
+        policy = EgressPolicy(
+            allow=(Allowlist.parse(settings.allow_hosts),), own_hosts=self._own_hosts
+        )
+        try:
+            reply = self._egress.post(url, headers, body, policy)
+        except EgressFailure as failure:
+            return of_failure(failure.kind)
+        return of_status(reply.status, reply.retry_after, self._clock.now_ms())
+
+    def _body(self, conversation_id: str, entry: Entry) -> bytes | None:
+        """The exact bytes that were committed; None when the reply was deleted since."""
+        item = self._table.get(keys.message(conversation_id, entry.reply_order))
+        return None if item is None else msgspec.convert(item, Heard).sent
+
+    def _opened(self, install: InstallRead) -> tuple[str, list[str]]:
+        key = self._instance_keys.current()
+        opened = open_secrets(
+            key, install.settings.install_id, install.secrets, self._clock.now_ms()
+        )
+        url = open_delivery_url(key, install.settings)
+        assert url is not None, "an install without a delivery URL is not attempted"
+        return url, [secret for _, secret in opened]
+
+    def read_install(self, install_id: str) -> InstallRead | None:
+        """An install as it is now; None when there is none. Raises Failed."""
+        read_at = self._clock.now_ms()
+        settings: Install | None = None
+        secrets: list[Secret] = []
+        for row in self._table.query(keys.install(install_id), prefix=keys.SE).items:
+            if row["sk"] == "SETTINGS":
+                settings = msgspec.convert(row, Install)
+            else:
+                secrets.append(msgspec.convert(row, Secret))
+        secrets.sort(key=lambda secret: secret.version, reverse=True)
+        return None if settings is None else InstallRead(settings, secrets, read_at)
+
+    def _age_ms(self, entry: Entry, endpoint: Endpoint) -> int:
+        now = self._clock.now_ms()
+        return now - entry.created_at - endpoint.held_ms(entry.created_at, now)
+
+    # ---- what a look at the head leads to
+
+    def close_unknown(self, conversation_id: str, entry: Entry) -> Entry:
+        """Closes an attempt that a dead worker left open: it counts, and the entry is due at once.
+
+        Raises LostEntry, Failed.
+        """
+        now = self._clock.now_ms()
+        assert entry.open is not None, "only an open attempt is closed"
+        unknown = Outcome(AttemptEnd.UNKNOWN)
+        then = after_attempt(
+            entry,
+            unknown,
+            probe=entry.open.probe,
+            age_ms=now - entry.created_at,
+            now_ms=now,
+            random=self._random,
+        )
+        return self._entries.close(conversation_id, entry, unknown, replace(then, due_time=now))
+
+    def _close_unknown(self, outbox: Outbox, entry: Entry) -> _Then:
+        try:
+            closed = self.close_unknown(outbox.conversation_id, entry)
+        except LostEntry:
+            return _Then.AGAIN
+        if closed.state is not EntryState.PENDING:
+            return self._advance(outbox, closed)
+        return _Then.AGAIN
+
+    def _end(self, outbox: Outbox, entry: Entry, state: EntryState, reason: str) -> _Then:
+        """Ends an entry that no attempt is made for."""
+        try:
+            ended = self._entries.end(outbox.conversation_id, entry, state, reason)
+        except LostEntry:
+            return _Then.AGAIN
+        return self._advance(outbox, ended)
+
+    def _advance(self, outbox: Outbox, entry: Entry) -> _Then:
+        """Moves the lower bound past a terminal entry; the mark goes with the last one."""
+        if entry.sequence >= outbox.seq:
+            return self._rest(outbox)
+        self._mark(outbox, "SET #head = :head", "#head < :head", head=entry.sequence + 1)
+        return _Then.AGAIN
+
+    def _rest(self, outbox: Outbox) -> _Then:
+        """Nothing is pending: the mark goes, unless a turn put an entry in meanwhile."""
+        held = self._mark(
+            outbox,
+            "SET #head = :head REMOVE #due_pk, #due_at, #rings, #seen",
+            "#seq = :seq",
+            head=outbox.seq + 1,
+            seq=outbox.seq,
+        )
+        return _Then.LET_GO if held else _Then.AGAIN
+
+    def _wait(self, outbox: Outbox, wait_ms: int) -> _Then:
+        """Lets go until the head is due: short waits ride the delay queue, the rest is the sweep's."""
+        now = self._clock.now_ms()
+        wait_s = max(1, -(-wait_ms // 1000))
+        if wait_ms <= RING_AGAIN_WITHIN_MS or wait_s <= SHORT_DELAY_S_MAX:
+            self._bell.delivery_later(outbox.conversation_id, wait_s)
+            return _Then.LET_GO
+        if outbox.due_at != now + wait_ms:
+            self._mark(
+                outbox,
+                "SET #due_pk = :due_pk, #due_at = :due_at",
+                "attribute_exists(#pk)",
+                due_pk=keys.due(outbox.conversation_id),
+                due_at=now + wait_ms,
+            )
+        return _Then.LET_GO
+
+    def _park(self, outbox: Outbox, partition: str, since_ms: int, *, moved: bool = False) -> _Then:
+        """Takes the mark out of the sweep's way; a release, or its turn to probe, brings it back."""
+        if outbox.due_pk != partition or moved:
+            self._mark(
+                outbox,
+                "SET #due_pk = :partition, #due_at = :since",
+                "attribute_exists(#pk)",
+                partition=partition,
+                since=since_ms,
+            )
+        return _Then.LET_GO
+
+    def _mark(self, outbox: Outbox, expression: str, condition: str, **values: Any) -> bool:
+        try:
+            self._table.write(
+                update(keys.outbox(outbox.conversation_id), expression, condition, **values)
+            )
+        except ConditionFailed:
+            return False
+        return True

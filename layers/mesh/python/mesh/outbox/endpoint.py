@@ -1,0 +1,217 @@
+"""Owns the health of a delivery endpoint, and the eight requests that an install may have in flight.
+
+Refuses to let a failing endpoint be called more than once a minute, whatever waits for it, and to let its
+health touch ingress.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from mesh.control.holds import release_write
+from mesh.kernel.clock import Clock
+from mesh.kernel.ids import Random
+from mesh.kernel.limits import (
+    DEGRADED_AFTER_FAILURES,
+    DELIVERY_LEASE_MS,
+    PROBE_EVERY_MS,
+    PROBE_SLACK_MS,
+    RECOVERY_SPREAD_MS,
+    SLOT_TRIES,
+    TRANSACTION_TRIES,
+)
+from mesh.outbox.schedule import ENDPOINT_FAILURES
+from mesh.records.install import Endpoint, EndpointState
+from mesh.records.outbox import AttemptEnd
+from mesh.storage import keys
+from mesh.storage.table import Cancelled, ConditionFailed, Table, Write, update
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One request's place among the eight, until a time."""
+
+    name: str
+    until: int
+
+
+class NoSlot(Exception):
+    """All eight are taken, or the endpoint's state changed under us: look again later."""
+
+
+class Endpoints:
+    """Reads and moves the `DELIVERY` rows."""
+
+    def __init__(self, table: Table, clock: Clock, random: Random) -> None:
+        self._table = table
+        self._clock = clock
+        self._random = random
+
+    def read(self, install_id: str) -> Endpoint:
+        """The endpoint as it is now. Raises Failed."""
+        item = self._table.get(keys.delivery(install_id))
+        return Endpoint() if item is None else msgspec.convert(item, Endpoint)
+
+    def may_probe(self, endpoint: Endpoint) -> bool:
+        """Whether a degraded endpoint's next probe may begin."""
+        due = endpoint.last_probe_at + PROBE_EVERY_MS - PROBE_SLACK_MS
+        return self._clock.now_ms() >= due
+
+    def take_slot(self, install_id: str, endpoint: Endpoint) -> Slot:
+        """A place for one request; of a degraded endpoint, the minute's only probe. Raises NoSlot, Failed."""
+        state = endpoint.state
+        for _ in range(SLOT_TRIES):
+            if endpoint.state is not state:
+                raise NoSlot
+            now = self._clock.now_ms()
+            free = [name for name, until in endpoint.slots.items() if until <= now]
+            if not free:
+                raise NoSlot
+            # A random one of those that are free, so that workers do not all reach for the first.
+            name = free[int(self._random.uniform(0, len(free))) % len(free)]
+            try:
+                return self._take(install_id, endpoint, name, now)
+            except ConditionFailed as failed:
+                if failed.old is not None:
+                    endpoint = msgspec.convert(failed.old, Endpoint)
+                if state is EndpointState.DEGRADED and not self.may_probe(endpoint):
+                    raise NoSlot from None
+        raise NoSlot
+
+    def _take(self, install_id: str, endpoint: Endpoint, name: str, now: int) -> Slot:
+        until = now + DELIVERY_LEASE_MS
+        sets = f"#{name} = :until"
+        condition = f"(attribute_not_exists(#{name}) OR #{name} = :seen)"
+        values: dict[str, Any] = {"until": until, "seen": endpoint.slots[name]}
+        if endpoint.state is EndpointState.DEGRADED:
+            sets += ", #last_probe_at = :now"
+            condition += " AND #state = :state AND #last_probe_at = :last"
+            values |= {
+                "now": now,
+                "state": EndpointState.DEGRADED.value,
+                "last": endpoint.last_probe_at,
+            }
+        else:
+            condition += " AND (attribute_not_exists(#state) OR #state = :state)"
+            values["state"] = EndpointState.OK.value
+        self._table.write(update(keys.delivery(install_id), f"SET {sets}", condition, **values))
+        return Slot(name, until)
+
+    def give_slot(self, install_id: str, slot: Slot) -> None:
+        """Frees a slot that no request used. Raises Failed."""
+        self._write(self._freeing(install_id, slot))
+
+    def settle(self, install_id: str, slot: Slot, end: AttemptEnd, endpoint: Endpoint) -> bool:
+        """Frees the slot and notes what the attempt says of the endpoint; answers whether it came back.
+
+        `endpoint` is what was read before the attempt. Raises Failed.
+        """
+        now = self._clock.now_ms()
+        if end is AttemptEnd.DELIVERED:
+            if endpoint.state is EndpointState.OK and endpoint.failures == 0:
+                self._write(self._freeing(install_id, slot))
+                return False
+            return self._recover(install_id, slot, endpoint, now)
+        if end is AttemptEnd.GONE:
+            self._write(
+                self._freeing(
+                    install_id,
+                    slot,
+                    "#state = :paused, #reason = :gone,"
+                    " #held_since = if_not_exists(#held_since, :now)",
+                    remove="#due_pk, #due_at",
+                    paused=EndpointState.PAUSED.value,
+                    gone="gone",
+                    now=now,
+                )
+            )
+            return False
+        if end not in ENDPOINT_FAILURES:
+            self._write(self._freeing(install_id, slot))
+            return False
+        item = self._write(
+            self._freeing(
+                install_id,
+                slot,
+                "#failures = if_not_exists(#failures, :zero) + :one,"
+                " #failing_since = if_not_exists(#failing_since, :now)",
+                zero=0,
+                one=1,
+                now=now,
+            )
+        )
+        if item is not None:
+            self._degrade_if_failing(install_id, msgspec.convert(item, Endpoint), now)
+        return False
+
+    def _recover(self, install_id: str, slot: Slot, endpoint: Endpoint, now: int) -> bool:
+        """Healthy again: the failures are forgotten, and what waited in its turn is due, spread out."""
+        healthy = self._freeing(
+            install_id,
+            slot,
+            "#failures = :zero, #state = :ok, #recovered_at = :now",
+            remove="#failing_since, #reason, #due_pk, #due_at",
+            condition="attribute_not_exists(#state) OR #state <> :paused",
+            zero=0,
+            ok=EndpointState.OK.value,
+            paused=EndpointState.PAUSED.value,
+            now=now,
+        )
+        if endpoint.state is not EndpointState.DEGRADED:
+            self._write(healthy)
+            return False
+        release = release_write(
+            keys.install(install_id), keys.degraded(install_id), now, RECOVERY_SPREAD_MS
+        )
+        try:
+            self._table.transact_settled(lambda: [healthy, release], TRANSACTION_TRIES)
+        except Cancelled:
+            return False  # the slot's lease ran out, or delivery was paused meanwhile
+        return True
+
+    def _degrade_if_failing(self, install_id: str, endpoint: Endpoint, now: int) -> None:
+        if endpoint.failures < DEGRADED_AFTER_FAILURES or endpoint.state is not EndpointState.OK:
+            return
+        self._write(
+            update(
+                keys.delivery(install_id),
+                "SET #state = :degraded, #reason = :reason, #last_probe_at = :now,"
+                " #due_pk = :due_pk, #due_at = :due_at",
+                "#failures >= :many AND (attribute_not_exists(#state) OR #state = :ok)",
+                degraded=EndpointState.DEGRADED.value,
+                reason="failures_in_a_row",
+                now=now,
+                due_pk=keys.due(install_id),
+                due_at=now + PROBE_EVERY_MS,
+                many=DEGRADED_AFTER_FAILURES,
+                ok=EndpointState.OK.value,
+            )
+        )
+
+    def _freeing(
+        self,
+        install_id: str,
+        slot: Slot,
+        sets: str = "",
+        remove: str = "",
+        condition: str = "",
+        **values: Any,
+    ) -> Write:
+        """Frees the slot and more. A slot whose lease ran out and was taken anew is not ours to free."""
+        expression = f"SET #{slot.name} = :free" + (f", {sets}" if sets else "")
+        if remove:
+            expression += f" REMOVE {remove}"
+        ours = f"#{slot.name} = :ours"
+        whole = f"({ours}) AND ({condition})" if condition else ours
+        return update(
+            keys.delivery(install_id), expression, whole, free=0, ours=slot.until, **values
+        )
+
+    def _write(self, write: Write) -> dict[str, Any] | None:
+        try:
+            return self._table.write(write)
+        except ConditionFailed:
+            return None

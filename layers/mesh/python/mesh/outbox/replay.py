@@ -1,0 +1,122 @@
+"""Owns the replay of an entry that ended: one more delivery beside the order, which blocks nothing.
+
+Refuses to bring an entry back into the order, and to try for ever: a replay has the first attempts of the
+ordinary schedule, and then the operator is asked again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mesh.kernel.clock import Clock
+from mesh.kernel.ids import Random
+from mesh.kernel.limits import REPLAY_TRIES_MAX, RETRY_DELAYS_S
+from mesh.outbox.dispatch import OutboxWorker
+from mesh.outbox.endpoint import NoSlot
+from mesh.outbox.entries import LostEntry
+from mesh.outbox.schedule import delay_ms
+from mesh.records.install import EndpointState, InstallState
+from mesh.records.outbox import AttemptEnd, Entry, EntryState
+from mesh.storage import keys
+from mesh.storage.queues import Bell
+from mesh.storage.table import ConditionFailed, Table, delete, update
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """The row `REPLAY` of a story: an operator's order, until it is done."""
+
+    story: str
+    conversation_id: str
+    sequence: int
+    requested_at: int
+    tries: int = 0
+    due_at: int
+
+
+class ReplayWorker:
+    """Replays. Uses the outbox worker's own way of sending."""
+
+    def __init__(
+        self, table: Table, bell: Bell, outbox: OutboxWorker, clock: Clock, random: Random
+    ) -> None:
+        self._table = table
+        self._bell = bell
+        self._outbox = outbox
+        self._clock = clock
+        self._random = random
+
+    def work(self, story: str) -> None:
+        """Makes the next attempt of a replay that was ordered, if it may be made now. Raises Failed."""
+        item = self._table.get(keys.replay(story))
+        if item is None:
+            return
+        replay = msgspec.convert(item, Replay)
+        row = self._table.get(keys.entry(replay.conversation_id, replay.sequence))
+        entry = None if row is None else msgspec.convert(row, Entry)
+        if entry is None or entry.state is EntryState.PENDING:
+            self._done(replay)
+            return
+        now = self._clock.now_ms()
+        if entry.open is not None:
+            if entry.open.until > now:
+                return
+            entry = self._outbox.close_unknown(replay.conversation_id, entry)
+        install = self._outbox.read_install(entry.install_id)
+        if (
+            install is None
+            or install.settings.state is InstallState.DELETED
+            or install.settings.delivery_url is None
+        ):
+            self._done(replay)
+            return
+        endpoint = self._outbox.endpoints.read(entry.install_id)
+        if (
+            install.settings.state is not InstallState.ENABLED
+            or endpoint.state is not EndpointState.OK
+        ):
+            return  # the mark stays, and the sweep's back-off asks again
+        try:
+            sent = self._outbox.send(
+                replay.conversation_id, entry, install, endpoint, probe=False, replay=True
+            )
+        except (NoSlot, LostEntry):
+            self._bell.delivery_later(replay.conversation_id, RETRY_DELAYS_S[0], replay.story)
+            return
+        if sent is None:
+            self._bell.delivery_later(replay.conversation_id, RETRY_DELAYS_S[0], replay.story)
+            return
+        _, slot, outcome = sent
+        self._outbox.endpoints.settle(entry.install_id, slot, outcome.end, endpoint)
+        if outcome.end is AttemptEnd.DELIVERED or replay.tries + 1 >= REPLAY_TRIES_MAX:
+            self._done(replay)
+        else:
+            self._again(replay)
+
+    def _again(self, replay: Replay) -> None:
+        wait_ms = delay_ms(replay.tries + 1, self._random)
+        try:
+            self._table.write(
+                update(
+                    keys.replay(replay.story),
+                    "SET #tries = :tries, #due_at = :due_at",
+                    "#tries = :seen",
+                    tries=replay.tries + 1,
+                    due_at=self._clock.now_ms() + wait_ms,
+                    seen=replay.tries,
+                )
+            )
+        except ConditionFailed:
+            return
+        self._bell.delivery_later(replay.conversation_id, -(-wait_ms // 1000), replay.story)
+
+    def _done(self, replay: Replay) -> None:
+        try:
+            self._table.write(
+                delete(
+                    keys.replay(replay.story),
+                    "#requested_at = :requested_at",
+                    requested_at=replay.requested_at,
+                )
+            )
+        except ConditionFailed:
+            return  # it was ordered again meanwhile

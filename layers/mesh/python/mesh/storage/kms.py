@@ -1,0 +1,60 @@
+"""Owns the calls to KMS: making, wrapping and opening data keys under an encryption context.
+
+Refuses to keep anything: who may keep an opened key, and how long, is said where it is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.client import BaseClient
+from botocore.exceptions import BotoCoreError, ClientError
+
+from mesh.kernel.errors import Failed, Phase
+
+
+class KmsWrapper:
+    """One KMS key. A wrapped key opens only with the context that it was wrapped with.
+
+    `client` is a callable, so that the client is made when a call is first needed: a warm function
+    needs none.
+    """
+
+    def __init__(self, client: Any, key: str) -> None:
+        self._client = client
+        self._key = key
+
+    def generate(self, context: dict[str, str]) -> tuple[bytes, bytes]:
+        """A fresh key of 32 bytes: in the clear, and wrapped. Raises Failed."""
+        answer = self._call(
+            "generate_data_key", KeyId=self._key, KeySpec="AES_256", EncryptionContext=context
+        )
+        return answer["Plaintext"], answer["CiphertextBlob"]
+
+    def wrap(self, plaintext: bytes, context: dict[str, str]) -> bytes:
+        """`plaintext` key material, wrapped. Raises Failed."""
+        answer = self._call(
+            "encrypt", KeyId=self._key, Plaintext=plaintext, EncryptionContext=context
+        )
+        wrapped: bytes = answer["CiphertextBlob"]
+        return wrapped
+
+    def unwrap(self, wrapped: bytes, context: dict[str, str]) -> bytes:
+        """The key material in the clear. Raises Failed when it cannot be had."""
+        answer = self._call(
+            "decrypt", KeyId=self._key, CiphertextBlob=wrapped, EncryptionContext=context
+        )
+        plaintext: bytes = answer["Plaintext"]
+        return plaintext
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        client: BaseClient = self._client()
+        try:
+            answer: dict[str, Any] = getattr(client, method)(**parameters)
+        except (ClientError, BotoCoreError):
+            raise Failed(
+                "unavailable",
+                "the key that opens secrets cannot be used; see the alarms",
+                Phase.BEFORE,
+            ) from None
+        return answer

@@ -1,0 +1,339 @@
+"""Owns the sweep of what is due: lost doorbells, expired leases, retries, probes, releases, idle places.
+
+Refuses to do the work itself, and to melt the system: it looks at marks, rings, and moves each mark on in
+the same conditional update; one run is bounded in time and pages and the next goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from mesh.control.holds import RELEASE, RELEASE_EVERY_MS, Release, release_some
+from mesh.engine.lease import is_live
+from mesh.kernel.clock import Clock
+from mesh.kernel.errors import Failed
+from mesh.kernel.limits import (
+    DUE_SHARDS,
+    LEASE_GRACE_MS,
+    PROBE_EVERY_MS,
+    RELEASE_PAGES_MAX,
+    SWEEP_BACKOFF_MS,
+    SWEEP_PAGE_ITEMS,
+    SWEEP_PAGES_PER_SHARD,
+    SWEEP_RUN_MS_MAX,
+)
+from mesh.kernel.log import Log
+from mesh.kernel.metrics import Metric, Metrics
+from mesh.outbox.replay import Replay
+from mesh.outbox.schedule import due_time
+from mesh.records.conversation import Mark, Outbox, Pending
+from mesh.records.install import Endpoint, EndpointState
+from mesh.records.outbox import Entry
+from mesh.storage import keys
+from mesh.storage.conversations import read_head, read_outbox_head
+from mesh.storage.keys import Key
+from mesh.storage.queues import Bell
+from mesh.storage.table import Cancelled, ConditionFailed, Table, delete, put, update
+
+_PLACE: Final = "due"
+
+
+@dataclass(slots=True)
+class _Ages:
+    """The oldest work that was seen, in ms."""
+
+    run: int = 0
+    entry: int = 0
+    rung: int = 0
+
+
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of who was active: its place under a cap is given back when it was idle for thirty days."""
+
+    kind: str
+    period: int
+    shard: int
+    due_at: int
+
+
+class DueSweep:
+    """One pass a minute over what is due."""
+
+    def __init__(
+        self,
+        table: Table,
+        bell: Bell,
+        clock: Clock,
+        new_token: Callable[[], str],
+        log: Log,
+        metrics: Metrics,
+    ) -> None:
+        self._table = table
+        self._bell = bell
+        self._clock = clock
+        self._token = new_token
+        self._log = log
+        self._metrics = metrics
+
+    def run(self) -> None:
+        """Sweeps all shards, or as many as the time allows. Raises Failed when the table is unreachable."""
+        began = self._clock.now_ms()
+        stop_at = began + SWEEP_RUN_MS_MAX
+        place = self._table.get(keys.sweep_place(_PLACE))
+        first = int(place["shard"]) if place else 0
+        ages = _Ages()
+        stopped: int | None = None
+        for step in range(DUE_SHARDS):
+            shard = (first + step) % DUE_SHARDS
+            if self._clock.now_ms() >= stop_at:
+                stopped = shard
+                break
+            self._sweep_shard(shard, ages, stop_at)
+            self._give_back_shard(shard, stop_at)
+        if stopped is not None or first != 0:
+            self._table.write(put(keys.sweep_place(_PLACE), {"shard": stopped or 0}))
+        self._metrics(
+            {
+                Metric.SWEEP_HEARTBEAT: 1,
+                Metric.OLDEST_WAITING_RUN_AGE_S: ages.run / 1000,
+                Metric.OLDEST_DUE_ENTRY_AGE_S: ages.entry / 1000,
+            }
+        )
+        self._log("sweep.due", count=ages.rung, duration_ms=self._clock.now_ms() - began)
+
+    def _sweep_shard(self, shard: int, ages: _Ages, stop_at: int) -> None:
+        after = None
+        for _ in range(SWEEP_PAGES_PER_SHARD):
+            page = self._table.query_due(
+                keys.due_shard(shard),
+                until_ms=self._clock.now_ms(),
+                limit=SWEEP_PAGE_ITEMS,
+                after=after,
+            )
+            for item in page.items:
+                if self._clock.now_ms() >= stop_at:
+                    return
+                self._look_at(Key(item["pk"], item["sk"]), ages)
+            if page.last is None:
+                return
+            after = page.last
+
+    def _look_at(self, key: Key, ages: _Ages) -> None:
+        """One mark. The index lags, so what it says is read again before anything is done."""
+        match key.sk:
+            case keys.ORDER:
+                self._look_at_run(key, ages)
+            case keys.OUTBOX:
+                self._look_at_entry(key, ages)
+            case keys.DELIVERY:
+                self._look_at_endpoint(key)
+            case keys.REPLAY:
+                self._look_at_replay(key)
+            case _ if key.sk.startswith(RELEASE):
+                self._look_at_release(key)
+
+    # ---- runs
+
+    def _look_at_run(self, key: Key, ages: _Ages) -> None:
+        head = read_head(self._table, key.pk.removeprefix("CONV#"))
+        conversation, pending = head.conversation, head.pending
+        now = self._clock.now_ms()
+        if conversation is None or not _is_due(conversation, now):
+            return
+        if pending is None:
+            self._drop_mark(key, conversation, "#pending = :zero", zero=0)
+            return
+        ages.run = max(ages.run, now - pending.created_at)
+        if is_live(pending, now):
+            self._move_mark(key, conversation, pending.lease_until + LEASE_GRACE_MS)
+            return
+        if self._note_ring(key, conversation, _run_seen(pending), now):
+            self._bell.turn(conversation.conversation_id, conversation.agent_id)
+            ages.rung += 1
+
+    # ---- entries
+
+    def _look_at_entry(self, key: Key, ages: _Ages) -> None:
+        item = self._table.get(key)
+        outbox = None if item is None else msgspec.convert(item, Outbox)
+        now = self._clock.now_ms()
+        if outbox is None or not _is_due(outbox, now):
+            return
+        entry = read_outbox_head(self._table, outbox)
+        if entry is None:
+            self._drop_mark(key, outbox, "#seq = :seq", seq=outbox.seq)
+            return
+        really = self._really_due(outbox, entry, now)
+        if really > now:
+            self._move_mark(key, outbox, really)
+            return
+        ages.entry = max(ages.entry, now - max(entry.due_time, entry.created_at))
+        seen = f"{entry.sequence}:{entry.attempts}"
+        if self._note_ring(key, outbox, seen, now):
+            # The group of a worker that died is blocked by its message, so a ring that came to
+            # nothing, or an attempt found open, is followed by one in a group of its own.
+            dead = entry.open is not None or outbox.seen == seen
+            self._bell.delivery(outbox.conversation_id, recovery=entry.attempts if dead else None)
+            ages.rung += 1
+
+    def _really_due(self, outbox: Outbox, entry: Entry, now: int) -> int:
+        if entry.open is not None:
+            return entry.open.until
+        if entry.due_time <= now:
+            return entry.due_time
+        return due_time(entry, self._endpoint(keys.delivery(outbox.install_id)))
+
+    # ---- endpoints, replays, releases
+
+    def _look_at_endpoint(self, key: Key) -> None:
+        """A degraded endpoint: the head that waits longest gets this minute's probe."""
+        item = self._table.get(key)
+        now = self._clock.now_ms()
+        mark = None if item is None else msgspec.convert(item, Mark)
+        if item is None or mark is None or not _is_due(mark, now):
+            return
+        if msgspec.convert(item, Endpoint).state is not EndpointState.DEGRADED:
+            self._drop_mark(key, mark, "attribute_exists(#pk)")
+            return
+        if not self._move_mark(key, mark, now + PROBE_EVERY_MS):
+            return
+        install_id = key.pk.removeprefix("INS#")
+        for waiting in self._table.query_due(
+            keys.degraded(install_id), until_ms=None, limit=1
+        ).items:
+            self._bell.delivery(waiting["pk"].removeprefix("CONV#"), recovery=now)
+
+    def _endpoint(self, key: Key) -> Endpoint:
+        item = self._table.get(key)
+        return Endpoint() if item is None else msgspec.convert(item, Endpoint)
+
+    def _look_at_replay(self, key: Key) -> None:
+        item = self._table.get(key)
+        now = self._clock.now_ms()
+        mark = None if item is None else msgspec.convert(item, Mark)
+        if item is None or mark is None or not _is_due(mark, now):
+            return
+        replay = msgspec.convert(item, Replay)
+        if self._note_ring(key, mark, str(replay.tries), now):
+            self._bell.delivery(replay.conversation_id, replay=replay.story, recovery=now)
+
+    def _look_at_release(self, key: Key) -> None:
+        item = self._table.get(key)
+        now = self._clock.now_ms()
+        mark = None if item is None else msgspec.convert(item, Mark)
+        if item is None or mark is None or not _is_due(mark, now):
+            return
+        release = msgspec.convert(item, Release)
+        for _ in range(RELEASE_PAGES_MAX):
+            moved = release_some(self._table, release, now, SWEEP_PAGE_ITEMS)
+            if not release.spread_ms:
+                for each in moved:
+                    self._ring(each)
+            if not moved:
+                break
+        if now >= release.until:
+            self._drop(key, "#until = :until", until=release.until)
+        else:
+            self._move_mark(key, mark, now + RELEASE_EVERY_MS)
+
+    def _ring(self, key: Key) -> None:
+        conversation_id = key.pk.removeprefix("CONV#")
+        if key.sk == keys.ORDER:
+            self._bell.turn(conversation_id, conversation_id)
+        elif key.sk == keys.OUTBOX:
+            self._bell.delivery(conversation_id)
+
+    # ---- places under caps
+
+    def _give_back_shard(self, shard: int, stop_at: int) -> None:
+        """Gives back the places of actors and conversations that were idle for thirty days."""
+        page = self._table.query_due(
+            keys.idle_shard(shard), until_ms=self._clock.now_ms(), limit=SWEEP_PAGE_ITEMS
+        )
+        for found in page.items:
+            if self._clock.now_ms() >= stop_at:
+                return
+            key = Key(found["pk"], found["sk"])
+            item = self._table.get(key)
+            if item is None:
+                continue
+            activity = msgspec.convert(item, Activity)
+            if activity.due_at > self._clock.now_ms():
+                continue
+            install_id = key.pk.removeprefix("CAPS#")
+            writes = [
+                delete(key, "#period = :period", period=activity.period),
+                update(
+                    keys.cap_count(install_id, activity.kind, activity.shard),
+                    "SET #n = #n - :one",
+                    "#n >= :one",
+                    one=1,
+                ),
+            ]
+            try:
+                self._table.transact(writes, self._token())
+            except Cancelled:
+                continue  # it became active again, or the next pass finds it
+
+    # ---- marks
+
+    def _note_ring(self, key: Key, mark: Mark, seen: str, now: int) -> bool:
+        """Moves a mark on before its ring: further each time that the last ring came to nothing."""
+        rings = mark.rings + 1 if mark.seen == seen else 0
+        wait_ms = SWEEP_BACKOFF_MS[min(rings, len(SWEEP_BACKOFF_MS) - 1)]
+        return self._change(
+            key,
+            "SET #due_at = :next, #rings = :rings, #seen = :saw",
+            mark,
+            next=now + wait_ms,
+            rings=rings,
+            saw=seen,
+        )
+
+    def _move_mark(self, key: Key, mark: Mark, due_at: int) -> bool:
+        return self._change(key, "SET #due_at = :next", mark, next=due_at)
+
+    def _drop_mark(self, key: Key, mark: Mark, condition: str, **values: int) -> bool:
+        return self._change(
+            key, "REMOVE #due_pk, #due_at, #rings, #seen", mark, condition, **values
+        )
+
+    def _change(
+        self, key: Key, expression: str, mark: Mark, condition: str = "", **values: str | int
+    ) -> bool:
+        """One conditional update; False when somebody moved the mark meanwhile."""
+        unmoved = "#due_at = :was_at AND #due_pk = :was_pk"
+        whole = f"{unmoved} AND {condition}" if condition else unmoved
+        return self._apply_update(
+            key, expression, whole, was_at=mark.due_at or 0, was_pk=mark.due_pk or "", **values
+        )
+
+    def _apply_update(self, key: Key, expression: str, condition: str, **values: str | int) -> bool:
+        try:
+            self._table.write(update(key, expression, condition, **values))
+        except ConditionFailed:
+            return False
+        except Failed as failed:
+            if not failed.outcome_unknown:
+                raise
+            return False
+        return True
+
+    def _drop(self, key: Key, condition: str, **values: int) -> None:
+        try:
+            self._table.write(delete(key, condition, **values))
+        except ConditionFailed:
+            return
+
+
+def _is_due(mark: Mark, now_ms: int) -> bool:
+    """Whether the row itself, and not only the lagging index, says that it is due."""
+    return mark.due_pk is not None and mark.due_at is not None and mark.due_at <= now_ms
+
+
+def _run_seen(pending: Pending) -> str:
+    return f"{pending.order}:{pending.lease_no}"
