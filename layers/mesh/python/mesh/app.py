@@ -1,7 +1,9 @@
 """Owns the composition: what each function is made of, in one builder a function.
 
-Refuses to run at import: a handler module imports with an empty environment, and its function is built
-at the first event, once. `Ports` is the seam through which the local stack and tests give their own clock,
+Refuses to run at import: a handler module imports with an empty environment, and its function is
+built
+at the first event, once. `Ports` is the seam through which the local stack and tests give their
+own clock,
 randomness, AWS and way out; nothing that is deployed chooses anything else.
 
 Builders import what they need themselves, so that a function loads its own code alone.
@@ -75,7 +77,8 @@ class Ports:
 
 
 def lazy(name: str) -> Handler:
-    """The entry point of function `name`: built at its first event from the environment, then kept."""
+    """The entry point of function `name`: built at its first event from the environment, then
+    kept."""
     built: list[Handler] = []
 
     def handler(event: Event, context: Any) -> dict[str, Any]:
@@ -176,7 +179,7 @@ def _sweep_due(ports: Ports) -> Handler:
         metrics=ports.metrics,
     )
 
-    def handler(event: Event, context: Any) -> dict[str, Any]:
+    def handler(_event: Event, _context: Any) -> dict[str, Any]:
         sweep.run()
         return {}
 

@@ -1,10 +1,14 @@
-"""Owns the transaction that takes an utterance in: claim, message, verdict, counters and run, or nothing.
+"""Owns the transaction that takes an utterance in: claim, message, verdict, counters and run, or
+nothing.
 
 Refuses to decide by reading: conditions decide, and what they answer (the old item) is all that a
-further try learns. The first try bets on a known actor in a known conversation, which costs one call.
+further try learns. The first try bets on a known actor in a known conversation, which costs one
+call.
 
-Reasons of a cancelled transaction come mixed, so they are judged in a fixed order: claim, caps, rate,
-actor, conversation, contention. A duplicate in a conversation that moved on fails both its claim and
+Reasons of a cancelled transaction come mixed, so they are judged in a fixed order: claim, caps,
+rate,
+actor, conversation, contention. A duplicate in a conversation that moved on fails both its claim
+and
 its order; whoever looked at the order first would try for ever.
 """
 
@@ -141,8 +145,10 @@ class Admission:
         """Commits the utterance, or finds what it was committed as.
 
         `deadline` is in the clock's monotonic seconds. Raises Conflict (`idempotency_conflict`),
-        Refused (`conversation_cap_reached`, `actor_cap_reached`, `rate_limited`) with nothing written,
-        and Failed (`unavailable`), whose `outcome_unknown` says that the claim could not be read either.
+        Refused (`conversation_cap_reached`, `actor_cap_reached`, `rate_limited`) with nothing
+        written,
+        and Failed (`unavailable`), whose `outcome_unknown` says that the claim could not be read
+        either.
         """
         bet = _Bet(
             order=self._clock.now_ms() * 1000,
@@ -163,7 +169,7 @@ class Admission:
             except Failed as failed:
                 if not failed.outcome_unknown:
                     raise
-                return self._resolve(arrival, bet)
+                return self._resolve(arrival)
             else:
                 return self._admitted(arrival, bet.judgement)
         raise Failed(
@@ -281,7 +287,8 @@ class Admission:
         )
 
     def _conversation(self, arrival: Arrival, bet: _Bet) -> Write:
-        """The order key, held by a condition, so that no two functions' clocks turn messages round."""
+        """The order key, held by a condition, so that no two functions' clocks turn messages
+        round."""
         conversation_id = _conversation_id(arrival)
         engaged = bet.judgement.verdict is Verdict.ENGAGE
         tag = _tag(arrival)
@@ -517,7 +524,7 @@ class Admission:
             conversation_id=_conversation_id(arrival),
         )
 
-    def _resolve(self, arrival: Arrival, bet: _Bet) -> Admitted:
+    def _resolve(self, arrival: Arrival) -> Admitted:
         """An outcome that is not known is resolved by one consistent read of the claim."""
         try:
             old = self._read_claim(arrival)

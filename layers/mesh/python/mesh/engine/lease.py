@@ -1,6 +1,7 @@
 """Owns the lease of a run: who works on it, fenced by a number.
 
-Refuses to trust the queue: exclusion is this row's lease and nothing else. Clocks of two functions may
+Refuses to trust the queue: exclusion is this row's lease and nothing else. Clocks of two functions
+may
 differ by the grace; a holder that was overtaken cannot write, because each write names its number.
 """
 
@@ -56,7 +57,8 @@ def renew(table: Table, clock: Clock, conversation_id: str, pending: Pending) ->
 
 
 def give_back(table: Table, conversation_id: str, pending: Pending) -> None:
-    """Ends a lease before its time, through no fault of the run: it does not count as lost. Raises Failed."""
+    """Ends a lease before its time, through no fault of the run: it does not count as lost. Raises
+    Failed."""
     try:
         table.write(
             update(

@@ -1,6 +1,8 @@
-"""Owns the steps of a run: written before a call and again with its result, so that nothing is repeated.
+"""Owns the steps of a run: written before a call and again with its result, so that nothing is
+repeated.
 
-Refuses a write by a worker that was overtaken: a step row bears the number of the lease that wrote it,
+Refuses a write by a worker that was overtaken: a step row bears the number of the lease that wrote
+it,
 and a higher number never yields to a lower one.
 """
 
@@ -25,7 +27,8 @@ class Ledger:
         self._kept_days = kept_days
 
     def steps(self) -> list[Step]:
-        """What earlier leases did, in order. A run that was leased once before has none. Raises Failed."""
+        """What earlier leases did, in order. A run that was leased once before has none. Raises
+        Failed."""
         if self._pending.lease_no <= 1:
             return []
         page = self._table.query(keys.story_partition(self._pending.story), prefix=keys.STEP)

@@ -1,7 +1,9 @@
 """Owns a turn: the head of a conversation, from its lease to its reply in the outbox.
 
-Refuses to work on anything but the head, and to answer before its turn. A worker that meets a live lease
-lets go at once: the holder is bound to look for more work in the very transaction that ends its run.
+Refuses to work on anything but the head, and to answer before its turn. A worker that meets a live
+lease
+lets go at once: the holder is bound to look for more work in the very transaction that ends its
+run.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class TurnWorker:
 
     def __init__(
         self,
+        *,
         table: Table,
         bell: Bell,
         commit: Commit,
@@ -169,7 +172,8 @@ class TurnWorker:
         return _Said(text)
 
     def _queued_ms(self, pending: Pending, agent: Agent) -> int:
-        """How long the run waited; a pause does not count, so the wait begins anew with a resume."""
+        """How long the run waited; a pause does not count, so the wait begins anew with a
+        resume."""
         return self._clock.now_ms() - max(pending.created_at, agent.resumed_at or 0)
 
     def _ending(
@@ -228,7 +232,8 @@ class TurnWorker:
             return
 
     def _excuse(self, conversation: Conversation, pending: Pending) -> None:
-        """Gives the lease back after a dependency failed, so that the next ring need not wait for its end."""
+        """Gives the lease back after a dependency failed, so that the next ring need not wait for
+        its end."""
         try:
             lease.give_back(self._table, conversation.conversation_id, pending)
         except (Failed, LostLease):

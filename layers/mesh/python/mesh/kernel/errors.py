@@ -35,7 +35,8 @@ class FieldProblem:
 
 
 class MeshError(Exception):
-    """The base of every error that Mesh raises on purpose. `code` is stable, `message` is for people."""
+    """The base of every error that Mesh raises on purpose. `code` is stable, `message` is for
+    people."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

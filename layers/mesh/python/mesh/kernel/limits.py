@@ -92,7 +92,8 @@ ENTRY_AGE_MS_MAX: Final = 7 * DAY_MS
 ATTEMPTS_ON_ENTRY_MAX: Final = 32
 DELIVERY_LEASE_MS: Final = 40_000
 DELIVERY_SETTINGS_FRESH_MS: Final = 1_000
-"""No attempt begins on settings that were read longer ago: what an operator changed holds within 2 s."""
+"""No attempt begins on settings that were read longer ago: what an operator changed holds within 2
+s."""
 DEGRADED_AFTER_FAILURES: Final = 5
 PROBE_EVERY_MS: Final = 60_000
 PROBE_SLACK_MS: Final = 5_000
@@ -126,7 +127,8 @@ DISABLE_WAIT_S: Final = 15
 TOKEN_DAYS_DEFAULT: Final = 90
 
 COMMIT_TRIES: Final = 3
-"""How often a change whose outcome was lost is tried again; its audit row tells whether it was done."""
+"""How often a change whose outcome was lost is tried again; its audit row tells whether it was
+done."""
 DISABLE_LOOK_EVERY_S: Final = 0.25
 ENABLE_WITHIN_S: Final = 20
 SLUG_CHARS_MAX: Final = 32
@@ -148,7 +150,8 @@ AUDIT_ROWS_PER_REQUEST: Final = 1_000
 LIST_DAYS_PER_REQUEST: Final = 32
 DELIVERY_COUNT_DAYS: Final = 8
 DELIVERY_COUNT_ENTRIES: Final = 200
-"""How far back the counts of waiting and dead entries look: the newest so many entries of an agent."""
+"""How far back the counts of waiting and dead entries look: the newest so many entries of an
+agent."""
 
 # ---- how long things are kept
 

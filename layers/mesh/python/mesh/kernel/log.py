@@ -41,7 +41,8 @@ ALLOWED: Final = frozenset(
         "verdict",
     }
 )
-"""Every field that a log line may have. A name that is missing here raises, in tests and in production."""
+"""Every field that a log line may have. A name that is missing here raises, in tests and in
+production."""
 
 
 class Log(Protocol):
@@ -66,7 +67,7 @@ class JsonLog:
     def __call__(self, event: str, /, **fields: str | int | float | bool | None) -> None:
         unknown = fields.keys() - ALLOWED
         if unknown:
-            raise ValueError(f"a log line has no field {sorted(unknown)[0]}")
+            raise ValueError(f"a log line has no field {min(unknown)}")
         self._logger.info(event, extra={k: v for k, v in fields.items() if v is not None})
 
 

@@ -1,6 +1,7 @@
 """Owns the figures that alarms watch: ages of work, counts, and the sweep's heartbeat.
 
-Refuses dimensions with an unbounded number of values: a metric is the environment's, not an install's.
+Refuses dimensions with an unbounded number of values: a metric is the environment's, not an
+install's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Metrics(Protocol):
 
 
 class EmfMetrics:
-    """Emits figures as CloudWatch's embedded metric format, on standard output, through Powertools."""
+    """Emits figures as CloudWatch's embedded metric format, on standard output, through
+    Powertools."""
 
     def __call__(self, figures: dict[Metric, float], /) -> None:
         from aws_lambda_powertools.metrics import (

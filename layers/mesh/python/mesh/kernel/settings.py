@@ -15,7 +15,8 @@ from mesh.kernel.limits import ATTEMPTS_KEPT_DAYS, AUDIT_KEPT_DAYS, MESSAGES_KEP
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The environment of a deployed function. The CDK app and the local stack write the same names."""
+    """The environment of a deployed function. The CDK app and the local stack write the same
+    names."""
 
     environment: str
     table: str
@@ -23,7 +24,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     secrets_key: str
     """ARN or alias of the KMS key that wraps secrets."""
     ingress_url: str
-    """Where third parties post, up to and with `/generic/events`; empty where no function shows it."""
+    """Where third parties post, up to and with `/generic/events`; empty where no function shows
+    it."""
     own_hosts: tuple[str, ...] = ()
     """Host names that are Mesh's own: deliveries to them are refused by name."""
     messages_kept_days: int = MESSAGES_KEPT_DAYS

@@ -1,6 +1,7 @@
 """Owns the contract of a language-model connector: what a turn asks, and what it gets.
 
-Refuses streams, retries and prompts: a connector turns one request into one answer, or a typed failure.
+Refuses streams, retries and prompts: a connector turns one request into one answer, or a typed
+failure.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One question to a model: instructions, the perspective, and the message to answer (the last line)."""
+    """One question to a model: instructions, the perspective, and the message to answer (the last
+    line)."""
 
     instructions: str
     lines: tuple[Line, ...]
@@ -46,5 +48,6 @@ class ModelConnector(Protocol):
     """One language model."""
 
     def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:
-        """One answer within `timeout_s`. Raises Failed with a phase, and Refused where a policy says no."""
+        """One answer within `timeout_s`. Raises Failed with a phase, and Refused where a policy
+        says no."""
         ...

@@ -12,7 +12,7 @@ from mesh.models.contract import ModelAnswer, ModelRequest
 class OfflineModel:
     """Answers every message with a quotation of its first 500 characters."""
 
-    def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:
+    def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:  # noqa: ARG002 - takes no time
         """Never fails, and takes no time."""
         asked = request.lines[-1].text
         quoted = asked[:OFFLINE_QUOTE_CHARACTERS]

@@ -22,7 +22,8 @@ from mesh.storage.items import Item
 from mesh.storage.table import Cancelled, Table, Why, Write, delete, put, update
 
 EPOCH: Final = 1
-"""The instance's epoch; a restore from a backup raises it, so that receivers can tell used numbers."""
+"""The instance's epoch; a restore from a backup raises it, so that receivers can tell used
+numbers."""
 
 
 class LostLease(Exception):
@@ -31,7 +32,8 @@ class LostLease(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ends. `render` makes the reply's bytes of its sequence and time; None makes no entry."""
+    """How a run ends. `render` makes the reply's bytes of its sequence and time; None makes no
+    entry."""
 
     status: RunStatus
     reason: str | None
@@ -58,9 +60,11 @@ class Commit:
         self._kept_days = kept_days
 
     def end(self, head: Head, pending: Pending, ending: Ending) -> int:
-        """Ends the run of `pending`, whose lease the caller holds; answers how many runs wait behind it.
+        """Ends the run of `pending`, whose lease the caller holds; answers how many runs wait
+        behind it.
 
-        Raises LostLease when the run is not the caller's any more, Failed when the table is unreachable.
+        Raises LostLease when the run is not the caller's any more, Failed when the table is
+        unreachable.
         """
         assert head.conversation is not None, "a pending run has a conversation"
         conversation_id = head.conversation.conversation_id
@@ -212,7 +216,8 @@ class Commit:
                 "attribute_not_exists(#pk)",
             )
         if picture.outbox[1]:
-            # Only a mark that is still there may be relied on: delivery drops it with the last entry.
+            # Only a mark that is still there may be relied on: delivery drops it with the last
+            # entry.
             return update(
                 keys.outbox(conversation_id),
                 "SET #seq = :sequence",

@@ -1,7 +1,8 @@
 """Owns delivery: the head of a conversation's outbox, from its lease to its end.
 
 Refuses to send an entry before the one below it is terminal, to begin a request without an attempt
-written down, and to begin one on settings that were read more than a second ago. What a crash leaves open
+written down, and to begin one on settings that were read more than a second ago. What a crash
+leaves open
 is found again: it counts, as `unknown`, and the entry is tried anew.
 """
 
@@ -66,6 +67,7 @@ class OutboxWorker:
 
     def __init__(
         self,
+        *,
         table: Table,
         bell: Bell,
         egress: Egress,
@@ -173,7 +175,8 @@ class OutboxWorker:
     ) -> tuple[Entry, Slot, Outcome] | None:
         """Makes one attempt: slot, attempt written, request, attempt closed.
 
-        None when the settings were read too long ago for an attempt to begin on them, or the reply is no
+        None when the settings were read too long ago for an attempt to begin on them, or the reply
+        is no
         longer there. Raises NoSlot and LostEntry when others are at work, Failed.
         """
         body = self._body(conversation_id, entry)
@@ -321,7 +324,8 @@ class OutboxWorker:
         return _Then.LET_GO if held else _Then.AGAIN
 
     def _wait(self, outbox: Outbox, wait_ms: int) -> _Then:
-        """Lets go until the head is due: short waits ride the delay queue, the rest is the sweep's."""
+        """Lets go until the head is due: short waits ride the delay queue, the rest is the
+        sweep's."""
         now = self._clock.now_ms()
         wait_s = max(1, -(-wait_ms // 1000))
         if wait_ms <= RING_AGAIN_WITHIN_MS or wait_s <= SHORT_DELAY_S_MAX:
@@ -338,7 +342,8 @@ class OutboxWorker:
         return _Then.LET_GO
 
     def _park(self, outbox: Outbox, partition: str, since_ms: int, *, moved: bool = False) -> _Then:
-        """Takes the mark out of the sweep's way; a release, or its turn to probe, brings it back."""
+        """Takes the mark out of the sweep's way; a release, or its turn to probe, brings it
+        back."""
         if outbox.due_pk != partition or moved:
             self._mark(
                 outbox,

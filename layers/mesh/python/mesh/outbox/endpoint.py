@@ -1,6 +1,8 @@
-"""Owns the health of a delivery endpoint, and the eight requests that an install may have in flight.
+"""Owns the health of a delivery endpoint, and the eight requests that an install may have in
+flight.
 
-Refuses to let a failing endpoint be called more than once a minute, whatever waits for it, and to let its
+Refuses to let a failing endpoint be called more than once a minute, whatever waits for it, and to
+let its
 health touch ingress.
 """
 
@@ -61,7 +63,8 @@ class Endpoints:
         return self._clock.now_ms() >= due
 
     def take_slot(self, install_id: str, endpoint: Endpoint) -> Slot:
-        """A place for one request; of a degraded endpoint, the minute's only probe. Raises NoSlot, Failed."""
+        """A place for one request; of a degraded endpoint, the minute's only probe. Raises NoSlot,
+        Failed."""
         state = endpoint.state
         for _ in range(SLOT_TRIES):
             if endpoint.state is not state:
@@ -105,7 +108,8 @@ class Endpoints:
         self._write(self._freeing(install_id, slot))
 
     def settle(self, install_id: str, slot: Slot, end: AttemptEnd, endpoint: Endpoint) -> bool:
-        """Frees the slot and notes what the attempt says of the endpoint; answers whether it came back.
+        """Frees the slot and notes what the attempt says of the endpoint; answers whether it came
+        back.
 
         `endpoint` is what was read before the attempt. Raises Failed.
         """
@@ -148,7 +152,8 @@ class Endpoints:
         return False
 
     def _recover(self, install_id: str, slot: Slot, endpoint: Endpoint, now: int) -> bool:
-        """Healthy again: the failures are forgotten, and what waited in its turn is due, spread out."""
+        """Healthy again: the failures are forgotten, and what waited in its turn is due, spread
+        out."""
         healthy = self._freeing(
             install_id,
             slot,
@@ -200,7 +205,8 @@ class Endpoints:
         condition: str = "",
         **values: Any,
     ) -> Write:
-        """Frees the slot and more. A slot whose lease ran out and was taken anew is not ours to free."""
+        """Frees the slot and more. A slot whose lease ran out and was taken anew is not ours to
+        free."""
         expression = f"SET #{slot.name} = :free" + (f", {sets}" if sets else "")
         if remove:
             expression += f" REMOVE {remove}"

@@ -1,7 +1,10 @@
-"""Owns the writes to an entry: an attempt opened before its request, closed after it, and the entry's end.
+"""Owns the writes to an entry: an attempt opened before its request, closed after it, and the
+entry's end.
 
-Refuses a second attempt while one is open, and a change by whoever does not hold what it changes. Closed
-attempts stand on the entry; when they become many, the older ones move to pages of their own, so that no
+Refuses a second attempt while one is open, and a change by whoever does not hold what it changes.
+Closed
+attempts stand on the entry; when they become many, the older ones move to pages of their own, so
+that no
 write grows with the history.
 """
 
@@ -58,7 +61,8 @@ class Entries:
     def open(
         self, conversation_id: str, entry: Entry, lease_ms: int, *, probe: bool, replay: bool
     ) -> Entry:
-        """Writes that an attempt begins. Raises LostEntry when one is open or the entry moved on, Failed."""
+        """Writes that an attempt begins. Raises LostEntry when one is open or the entry moved on,
+        Failed."""
         now = self._clock.now_ms()
         opening = Open(
             number=entry.attempts + 1,
@@ -89,7 +93,8 @@ class Entries:
     def close(self, conversation_id: str, entry: Entry, outcome: Outcome, then: Next) -> Entry:
         """Writes how the open attempt of `entry` ended, and what becomes of the entry.
 
-        An entry that was terminal before (a replay) only ever becomes `delivered`. Raises LostEntry when
+        An entry that was terminal before (a replay) only ever becomes `delivered`. Raises
+        LostEntry when
         somebody else closed it, Failed.
         """
         opening = entry.open

@@ -1,6 +1,7 @@
 """Owns the replay of an entry that ended: one more delivery beside the order, which blocks nothing.
 
-Refuses to bring an entry back into the order, and to try for ever: a replay has the first attempts of the
+Refuses to bring an entry back into the order, and to try for ever: a replay has the first attempts
+of the
 ordinary schedule, and then the operator is asked again.
 """
 
@@ -46,7 +47,8 @@ class ReplayWorker:
         self._random = random
 
     def work(self, story: str) -> None:
-        """Makes the next attempt of a replay that was ordered, if it may be made now. Raises Failed."""
+        """Makes the next attempt of a replay that was ordered, if it may be made now. Raises
+        Failed."""
         item = self._table.get(keys.replay(story))
         if item is None:
             return

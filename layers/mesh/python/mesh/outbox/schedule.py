@@ -111,7 +111,8 @@ def after_attempt(
 ) -> Next:
     """What becomes of `entry`, whose attempt just ended with `outcome`.
 
-    `probe` attempts of a degraded endpoint do not count to the ten. `age_ms` is the entry's age less
+    `probe` attempts of a degraded endpoint do not count to the ten. `age_ms` is the entry's age
+    less
     the time in which it was held on purpose.
     """
     counted = entry.counted + (0 if probe else 1)
@@ -156,7 +157,8 @@ def delay_ms(failures: int, random: Random) -> int:
 
 
 def _retry_after_ms(value: str | None, now_ms: int) -> int:
-    """What `Retry-After` asks for (RFC 9110 §10.2.3), at most an hour; 0 for nonsense or the past."""
+    """What `Retry-After` asks for (RFC 9110 §10.2.3), at most an hour; 0 for nonsense or the
+    past."""
     if value is None:
         return 0
     text = value.strip()

@@ -1,4 +1,5 @@
-"""Owns the nouns of a conversation: its order, its outbox's place, and the work that waits in it."""
+"""Owns the nouns of a conversation: its order, its outbox's place, and the work that waits in
+it."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class Conversation(Mark, frozen=True, kw_only=True):
 
 
 class Outbox(Mark, frozen=True, kw_only=True):
-    """The row `OUTBOX`: written by the end of a turn and by delivery. Its mark is about deliveries."""
+    """The row `OUTBOX`: written by the end of a turn and by delivery. Its mark is about
+    deliveries."""
 
     conversation_id: str
     install_id: str

@@ -81,7 +81,8 @@ class Sealed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Install(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings row. It copies what ingress must know of the agent, so that one read suffices."""
+    """The settings row. It copies what ingress must know of the agent, so that one read
+    suffices."""
 
     install_id: str
     kind: str

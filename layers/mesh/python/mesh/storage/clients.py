@@ -28,7 +28,8 @@ class Clients(Protocol):
 
 
 class SessionClients:
-    """Clients of one botocore session; each is made when first asked for, KMS's on cold paths only."""
+    """Clients of one botocore session; each is made when first asked for, KMS's on cold paths
+    only."""
 
     def __init__(self, session: Session | None = None) -> None:
         self._session = session or get_session()

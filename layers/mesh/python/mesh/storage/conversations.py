@@ -1,4 +1,5 @@
-"""Owns how a worker reads a conversation: its order, its outbox's place and its first work, in one query.
+"""Owns how a worker reads a conversation: its order, its outbox's place and its first work, in one
+query.
 
 Refuses the index: what a worker goes by is read consistently from the conversation's own partition.
 """
@@ -50,7 +51,8 @@ def read_head(table: Table, conversation_id: str) -> Head:
 
 
 def read_outbox_head(table: Table, outbox: Outbox) -> Entry | None:
-    """The first entry that is not terminal, from the lower bound on; None when all are. Raises Failed."""
+    """The first entry that is not terminal, from the lower bound on; None when all are. Raises
+    Failed."""
     pk = keys.conversation(outbox.conversation_id)
     low, high = keys.entry(outbox.conversation_id, outbox.head).sk, keys.ENTRY + keys.AFTER_ALL
     after = None

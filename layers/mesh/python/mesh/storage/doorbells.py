@@ -29,7 +29,8 @@ def answer_doorbells(
     """A Lambda entry point for an SQS trigger with partial batch failure.
 
     `work` gets each bell, and the time at which it must let go: so long before the function's limit
-    that what it has begun can be ended. A bell whose work raised is told as failed, and comes again.
+    that what it has begun can be ended. A bell whose work raised is told as failed, and comes
+    again.
     """
     processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 

@@ -37,7 +37,8 @@ from mesh.kernel.ids import hashed
 from mesh.kernel.limits import AUDIT_SHARDS, DUE_SHARDS, LIST_SHARDS
 
 ITEM_VERSION: Final = 1
-"""The schema version `v` of every item that this release writes; readers take it and the one before."""
+"""The schema version `v` of every item that this release writes; readers take it and the one
+before."""
 
 SE: Final = "SE"
 """The prefix that `SETTINGS` and `SECRET#…` share, and nothing else in an install's partition."""
@@ -209,7 +210,8 @@ def due_shard(shard: int) -> str:
 
 
 def held(owner_id: str) -> str:
-    """Where the marks of a paused agent's or a disabled install's work wait, out of the sweep's way."""
+    """Where the marks of a paused agent's or a disabled install's work wait, out of the sweep's
+    way."""
     return f"HELD#{owner_id}"
 
 

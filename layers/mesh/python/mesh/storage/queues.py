@@ -52,7 +52,8 @@ class Bell:
         self._ids = ids
 
     def turn(self, conversation_id: str, tenant: str, delay_s: int = 0) -> bool:
-        """Rings the turn worker. `tenant` (the agent) is the fair-queue group. False when it failed."""
+        """Rings the turn worker. `tenant` (the agent) is the fair-queue group. False when it
+        failed."""
         parameters: dict[str, Any] = {"MessageGroupId": tenant}
         if delay_s:
             parameters["DelaySeconds"] = delay_s
@@ -63,8 +64,10 @@ class Bell:
     ) -> bool:
         """Rings the outbox worker, in the conversation's own FIFO group.
 
-        `recovery` names the attempt after which a worker is thought dead: its group may still be blocked
-        by the dead one's message, so the ring goes to a group of its own. A fresh deduplication id each
+        `recovery` names the attempt after which a worker is thought dead: its group may still be
+        blocked
+        by the dead one's message, so the ring goes to a group of its own. A fresh deduplication id
+        each
         time: SQS swallows a used one for five minutes, also after deletion. False when it failed.
         """
         group = hashed("delivery", conversation_id)

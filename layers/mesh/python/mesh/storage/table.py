@@ -43,7 +43,8 @@ _T = TypeVar("_T")
 
 
 class ConditionFailed(Exception):
-    """A conditional write lost its race. `old` is the item that stood in the way, None when absent."""
+    """A conditional write lost its race. `old` is the item that stood in the way, None when
+    absent."""
 
     def __init__(self, old: Item | None) -> None:
         super().__init__("the condition of a write did not hold")
@@ -61,7 +62,8 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One operation's part in a cancelled transaction; `old` is its item where a condition failed."""
+    """One operation's part in a cancelled transaction; `old` is its item where a condition
+    failed."""
 
     why: Why
     old: Item | None = field(default=None, repr=False)
@@ -204,7 +206,8 @@ class Table:
     def query_due(
         self, due_pk: str, *, until_ms: int | None, limit: int, after: dict[str, Any] | None = None
     ) -> Page:
-        """Keys of one due partition, earliest first, no later than `until_ms`. May lag. Raises Failed."""
+        """Keys of one due partition, earliest first, no later than `until_ms`. May lag. Raises
+        Failed."""
         condition, values = "#due_pk = :pk", {":pk": {"S": due_pk}}
         names = {"#due_pk": "due_pk"}
         if until_ms is not None:
@@ -222,7 +225,8 @@ class Table:
         )
 
     def query_list(self, list_pk: str, *, limit: int, before: str | None = None) -> Page:
-        """Keys of one list partition, newest first, strictly before `before`. May lag. Raises Failed."""
+        """Keys of one list partition, newest first, strictly before `before`. May lag. Raises
+        Failed."""
         condition, values = "#list_pk = :pk", {":pk": {"S": list_pk}}
         names = {"#list_pk": "list_pk"}
         if before is not None:
@@ -244,8 +248,10 @@ class Table:
         """Applies one write and answers the item as it then is (None after a put or a delete).
 
         `token` is the mark that this very write leaves in the attribute `token`: a failed condition
-        whose old item bears it means that an SDK retry met the first try's success, and the old item
-        is answered. Contention with a transaction is tried again here. Raises ConditionFailed, Failed.
+        whose old item bears it means that an SDK retry met the first try's success, and the old
+        item
+        is answered. Contention with a transaction is tried again here. Raises ConditionFailed,
+        Failed.
         """
         parameters = write.parameters(self._name)
         if write.condition:
@@ -279,7 +285,8 @@ class Table:
     def transact(self, writes: Sequence[Write], request_token: str) -> None:
         """Applies all writes or none. `request_token` makes the SDK's own retries harmless.
 
-        Raises Cancelled with each write's reason, Failed (outcome_unknown when the answer was lost).
+        Raises Cancelled with each write's reason, Failed (outcome_unknown when the answer was
+        lost).
         """
         operations = []
         for write in writes:
@@ -306,7 +313,8 @@ class Table:
             raise _unexpected(error) from None
 
     def transact_settled(self, build: Callable[[], Sequence[Write]], tries: int) -> None:
-        """Applies what `build` makes, again while only contention stands in the way. Raises as `transact`."""
+        """Applies what `build` makes, again while only contention stands in the way. Raises as
+        `transact`."""
         for attempt in range(tries):
             if attempt:
                 self.back_off()
@@ -357,7 +365,8 @@ class Table:
         return Page([decode_item(item) for item in answer["Items"]], answer.get("LastEvaluatedKey"))
 
     def _call(self, call: Callable[[], _T]) -> _T:
-        """Runs one call; turns throttling and lost answers into Failed, and lets other ClientErrors out."""
+        """Runs one call; turns throttling and lost answers into Failed, and lets other
+        ClientErrors out."""
         try:
             return call()
         except ClientError as error:
@@ -392,7 +401,8 @@ def _old(attributes: Mapping[str, Any] | None) -> Item | None:
 
 
 def _reasons(error: ClientError) -> tuple[Reason, ...]:
-    """The reasons of a cancelled transaction. The response holds whole old items: it goes no further."""
+    """The reasons of a cancelled transaction. The response holds whole old items: it goes no
+    further."""
     reasons = []
     for reason in error.response.get("CancellationReasons", []):
         match reason.get("Code", "None"):
@@ -409,5 +419,6 @@ def _reasons(error: ClientError) -> tuple[Reason, ...]:
 
 
 def _unexpected(error: ClientError) -> Exception:
-    """An error that Mesh's own code caused. The original may hold items, so only its code goes on."""
+    """An error that Mesh's own code caused. The original may hold items, so only its code goes
+    on."""
     return RuntimeError(f"DynamoDB refused a call of Mesh's own making: {_code(error)}")

@@ -1,7 +1,10 @@
-"""Owns the sweep of what is due: lost doorbells, expired leases, retries, probes, releases, idle places.
+"""Owns the sweep of what is due: lost doorbells, expired leases, retries, probes, releases, idle
+places.
 
-Refuses to do the work itself, and to melt the system: it looks at marks, rings, and moves each mark on in
-the same conditional update; one run is bounded in time and pages and the next goes on where it stopped.
+Refuses to do the work itself, and to melt the system: it looks at marks, rings, and moves each
+mark on in
+the same conditional update; one run is bounded in time and pages and the next goes on where it
+stopped.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ class _Ages:
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of who was active: its place under a cap is given back when it was idle for thirty days."""
+    """A row of who was active: its place under a cap is given back when it was idle for thirty
+    days."""
 
     kind: str
     period: int
@@ -65,6 +69,7 @@ class DueSweep:
 
     def __init__(
         self,
+        *,
         table: Table,
         bell: Bell,
         clock: Clock,
@@ -80,7 +85,8 @@ class DueSweep:
         self._metrics = metrics
 
     def run(self) -> None:
-        """Sweeps all shards, or as many as the time allows. Raises Failed when the table is unreachable."""
+        """Sweeps all shards, or as many as the time allows. Raises Failed when the table is
+        unreachable."""
         began = self._clock.now_ms()
         stop_at = began + SWEEP_RUN_MS_MAX
         place = self._table.get(keys.sweep_place(_PLACE))

@@ -75,10 +75,12 @@ class _Caller:
 
 
 class Ingress:
-    """Answers `POST /generic/events`. Holds nothing between requests but clients and the instance key."""
+    """Answers `POST /generic/events`. Holds nothing between requests but clients and the instance
+    key."""
 
     def __init__(
         self,
+        *,
         table: Table,
         bell: Bell,
         instance_keys: InstanceKeys,
@@ -99,7 +101,7 @@ class Ingress:
         self._admission = Admission(table, clock, random, digest, settings.messages_kept_days)
         self._dummies: tuple[InstanceKey, list[Secret]] | None = None
 
-    def __call__(self, event: Mapping[str, object], context: object = None) -> dict[str, object]:
+    def __call__(self, event: Mapping[str, object], _context: object = None) -> dict[str, object]:
         """Answers one trigger document of either gateway's shape."""
         request_id = self._ids.mint("req")
         try:
@@ -173,7 +175,7 @@ class Ingress:
                     blob=seal(
                         key,
                         SecretContext("agent_connector", _DUMMY_INSTALL, "signing", version),
-                        self._random.bytes(50),
+                        self._random.bytes(25).hex().encode(),
                         self._random,
                     ),
                     created_at=0,
@@ -210,8 +212,8 @@ class Ingress:
         )
         admitted = self._admission.admit(arrival, deadline)
         if admitted.engaged and not admitted.duplicate:
-            # Once committed the answer is 202 whatever the ring does: the sweep rings again.
-            if not self._bell.turn(admitted.conversation_id, install.agent_id):
+            rung = self._bell.turn(admitted.conversation_id, install.agent_id)
+            if not rung:  # what is committed is accepted all the same: the sweep rings again
                 self._log(
                     "ingress.doorbell_failed",
                     request_id=request_id,
@@ -304,7 +306,8 @@ class Ingress:
 
 
 class _Stale(Exception):
-    """Signed right, but too long ago or ahead: answered like a bad signature, and kept as a refusal."""
+    """Signed right, but too long ago or ahead: answered like a bad signature, and kept as a
+    refusal."""
 
 
 def _accepted(admitted: Admitted, message_id: str) -> HttpResponse:

@@ -1,0 +1,216 @@
+"""Owns the routes of agents.
+
+Refuses a model's `base_url` from anyone but an admin, and one that the egress guard would refuse.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.control.agents import not_found
+from mesh.control.idempotency import Minted
+from mesh.kernel.clock import rfc3339
+from mesh.kernel.errors import FieldProblem, Invalid, Refused
+from mesh.operator.dispatch import Answer, Call, Needs, Route, nothing
+from mesh.operator.schemas import (
+    AgentList,
+    AgentNew,
+    AgentPut,
+    AgentShown,
+    LimitsShown,
+    LimitsTaken,
+    Listing,
+    ModelShown,
+    ModelTaken,
+    Nothing,
+)
+from mesh.records.agent import Agent, Limits, Model, ModelKind
+from mesh.records.operator import OperatorRole
+
+
+def agent_of(call: Call) -> Agent:
+    """The agent of the path's slug. Raises `not_found`, the same where it is not the caller's."""
+    agent = call.plane.agents.by_slug(call.path["slug"])
+    if agent is None or not call.principal.reaches(agent.agent_id):
+        raise not_found()
+    return agent
+
+
+def _list(call: Call, _: None, query: Listing) -> Answer:
+    place = call.place(query.cursor)
+    after = str(place[0]) if place is not None else None
+    reach = call.principal.agents
+    if reach is None:
+        agents, last = call.plane.agents.page(query.limit, after)
+    else:
+        found = [a for a in call.plane.agents.many(reach) if after is None or a.slug > after]
+        agents = found[: query.limit]
+        last = agents[-1].slug if len(found) > query.limit else None
+    cursor = call.cursor(None if last is None else [last])
+    return Answer(AgentList(items=[shown(agent) for agent in agents], next_cursor=cursor))
+
+
+def _create(call: Call, _: None, body: AgentNew) -> Answer:
+    model = _model(call, body.model, None)
+    try:
+        agent = call.plane.agents.create(
+            slug=body.slug,
+            name=body.name or body.slug,
+            handle=body.handle or body.slug,
+            instructions=body.instructions,
+            model=model,
+            limits=_limits(body.limits),
+            cause=call.cause,
+            minting=call.mint,
+        )
+    except Minted as minted:
+        made = call.plane.agents.by_id(str(minted.answer["agent_id"]))
+        if made is None:
+            raise not_found() from None
+        agent = made
+    return Answer(shown(agent), 201)
+
+
+def _get(_: Call, agent: Agent, __: Nothing) -> Answer:
+    return Answer(shown(agent))
+
+
+def _put(call: Call, agent: Agent, body: AgentPut) -> Answer:
+    changed = call.plane.agents.update(
+        agent,
+        version=body.version,
+        name=body.name or agent.slug,
+        handle=body.handle or agent.slug,
+        instructions=body.instructions,
+        model=_model(call, body.model, agent.model.base_url),
+        limits=_limits(body.limits),
+        cause=call.cause,
+    )
+    return Answer(shown(changed))
+
+
+def _pause(call: Call, agent: Agent, _: Nothing) -> Answer:
+    return Answer(shown(call.plane.agents.pause(agent, call.cause)))
+
+
+def _resume(call: Call, agent: Agent, _: Nothing) -> Answer:
+    return Answer(shown(call.plane.agents.resume(agent, call.cause)))
+
+
+def shown(agent: Agent) -> AgentShown:
+    """An agent as it is shown."""
+    return AgentShown(
+        agent_id=agent.agent_id,
+        slug=agent.slug,
+        name=agent.name,
+        handle=agent.handle,
+        instructions=agent.instructions,
+        model=ModelShown(
+            kind=agent.model.kind,
+            name=agent.model.name,
+            base_url=agent.model.base_url,
+            credential_present=False,
+        ),
+        limits=LimitsShown(**{name: getattr(agent.limits, name) for name in LimitsShown.model_fields}),
+        status=agent.status,
+        version=agent.version,
+        created_at=rfc3339(agent.created_at),
+    )
+
+
+def _limits(taken: LimitsTaken) -> Limits:
+    return Limits(**taken.model_dump())
+
+
+def _model(call: Call, taken: ModelTaken, stands: str | None) -> Model:
+    """The model that was asked for. `stands` is the base URL that is saved."""
+    if taken.base_url is not None:
+        _check_base_url(call, taken)
+    if taken.base_url != stands and call.principal.role is not OperatorRole.ADMIN:
+        raise Refused("forbidden", "only an admin sets a model's base_url")
+    return Model(kind=taken.kind, name=taken.name, base_url=taken.base_url)
+
+
+def _check_base_url(call: Call, taken: ModelTaken) -> None:
+    if taken.kind not in (ModelKind.OPENAI, ModelKind.ANTHROPIC):
+        problem = f"is not for the kind {taken.kind}"
+    else:
+        refusal = call.plane.judge(taken.base_url or "", ())
+        if refusal is None:
+            return
+        problem = f"refused: {refusal.reason}: {refusal.detail}"
+    raise Invalid(
+        "invalid_request", "the model is not valid", (FieldProblem("model.base_url", problem),)
+    )
+
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/api/agents",
+        operation="listAgents",
+        summary="The agents that the token reaches, by slug",
+        needs=Needs.VIEWER,
+        find=nothing,
+        takes=Listing,
+        act=_list,
+        answers=AgentList,
+    ),
+    Route(
+        method="POST",
+        path="/api/agents",
+        operation="createAgent",
+        summary="Make an agent",
+        needs=Needs.ADMIN,
+        find=nothing,
+        takes=AgentNew,
+        act=_create,
+        answers=AgentShown,
+        status=201,
+        mints=True,
+    ),
+    Route(
+        method="GET",
+        path="/api/agents/{slug}",
+        operation="getAgent",
+        summary="One agent",
+        needs=Needs.VIEWER,
+        find=agent_of,
+        takes=Nothing,
+        act=_get,
+        answers=AgentShown,
+    ),
+    Route(
+        method="PUT",
+        path="/api/agents/{slug}",
+        operation="putAgent",
+        summary="Replace an agent's settings",
+        needs=Needs.OPERATOR,
+        find=agent_of,
+        takes=AgentPut,
+        act=_put,
+        answers=AgentShown,
+    ),
+    Route(
+        method="POST",
+        path="/api/agents/{slug}/pause",
+        operation="pauseAgent",
+        summary="Stop an agent for every request that begins after the answer",
+        needs=Needs.OPERATOR,
+        find=agent_of,
+        takes=Nothing,
+        act=_pause,
+        answers=AgentShown,
+    ),
+    Route(
+        method="POST",
+        path="/api/agents/{slug}/resume",
+        operation="resumeAgent",
+        summary="Let an agent work again",
+        needs=Needs.OPERATOR,
+        find=agent_of,
+        takes=Nothing,
+        act=_resume,
+        answers=AgentShown,
+    ),
+)

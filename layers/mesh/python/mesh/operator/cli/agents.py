@@ -1,0 +1,209 @@
+"""Owns `mesh agent …`: what an operator sets of an agent.
+
+Refuses to change what it was not told: an update reads, changes the named settings, and writes with
+the version that it read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from mesh.operator.cli.command import (
+    Invocation,
+    Paging,
+    common,
+    fresh_key,
+    paged,
+    parameters,
+    read_text,
+    show_list,
+)
+from mesh.operator.cli.failure import CommandError
+from mesh.operator.cli.terminal import when
+from mesh.operator.client import Json, segment
+
+LIMITS: Final = (
+    ("--max-steps", "steps", "Steps of a run."),
+    ("--max-tool-calls", "tool_calls", "Tool calls of a run."),
+    ("--max-seconds", "seconds", "Seconds that a run may take."),
+    ("--queue-seconds", "queue_seconds", "Seconds that a run may wait before it expires."),
+    ("--max-input-tokens", "input_tokens", "Input tokens of a run."),
+    ("--max-output-tokens", "output_tokens", "Output tokens of a run."),
+    ("--runs-at-once", "runs_at_once", "Runs of this agent at the same time."),
+    ("--turns-per-day", "turns_per_day", "Turns a day, as a hard stop."),
+    ("--tokens-per-day", "tokens_per_day", "Tokens a day, as a hard stop."),
+)
+MODELS: Final = ("bedrock", "anthropic", "openai", "offline")
+
+
+def settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that `create` and `update` share."""
+    for option, name, text in reversed(LIMITS):
+        number = click.IntRange(min=1)
+        function = click.option(option, name, type=number, metavar="N", help=text)(function)
+    for decorate in (
+        click.option("--model-base-url", metavar="U", help="Where the model answers."),
+        click.option("--model-name", metavar="M", help="The model's name at its provider."),
+        click.option("--model", "model_kind", type=click.Choice(MODELS), help="Which connector."),
+        click.option("--instructions", metavar="TEXT|@FILE", help="What the agent is to do."),
+        click.option("--handle", metavar="H", help="The name by which it is mentioned (@handle)."),
+        click.option("--name", metavar="N", help="The name for people."),
+    ):
+        function = decorate(function)
+    return function
+
+
+def changed(given: dict[str, Any], before: Json) -> Json:
+    """The settings `before` with what was given put in; only what a request may hold."""
+    settings: dict[str, Any] = dict(before)
+    for name in ("name", "handle"):
+        if given[name] is not None:
+            settings[name] = given[name]
+    if given["instructions"] is not None:
+        settings["instructions"] = read_text(given["instructions"])
+    model = {
+        name: given[option]
+        for name, option in (
+            ("kind", "model_kind"),
+            ("name", "model_name"),
+            ("base_url", "model_base_url"),
+        )
+        if given[option] is not None
+    }
+    if model:
+        settings["model"] = {**settings.get("model", {}), **model}
+    limits = {name: given[name] for _, name, _ in LIMITS if given[name] is not None}
+    if limits:
+        settings["limits"] = {**settings.get("limits", {}), **limits}
+    return settings
+
+
+@click.group("agent")
+def group() -> None:
+    """Agents: create, list, show, update, pause, resume."""
+
+
+@group.command("create")
+@click.argument("slug")
+@settings
+@click.option("--idempotency-key", metavar="K", help="Makes a repeated call harmless.")
+@common
+def create(invocation: Invocation, slug: str, idempotency_key: str | None, **given: Any) -> None:
+    """Create an agent. SLUG is its fixed name: a-z, 0-9, - and _."""
+    key = idempotency_key or fresh_key()
+    body = changed(given, {"slug": slug})
+    if "model" in body and "kind" not in body["model"]:
+        raise CommandError("--model-name and --model-base-url need --model", exit_code=2)
+    with invocation.client(key=key) as client:
+        agent = client.call("POST", "/api/agents", body=body, idempotency_key=key)
+    if invocation.as_json:
+        invocation.terminal.document(agent)
+        return
+    show_agent(invocation, agent)
+    invocation.terminal.say(f"\nnext: mesh connector create generic --agent {agent['slug']}")
+
+
+@group.command("list")
+@paged
+@common
+def list_agents(invocation: Invocation, **given: Any) -> None:
+    """List the agents that the token reaches."""
+    paging = Paging(**given)
+    with invocation.client() as client:
+        show_list(
+            invocation,
+            client.pages("/api/agents", parameters(paging)),
+            paging,
+            ("SLUG", "NAME", "HANDLE", "MODEL", "STATUS"),
+            lambda agent: (
+                agent["slug"],
+                agent["name"],
+                agent["handle"],
+                agent["model"]["kind"],
+                agent["status"],
+            ),
+        )
+
+
+@group.command("show")
+@click.argument("slug")
+@common
+def show(invocation: Invocation, slug: str) -> None:
+    """Show one agent."""
+    with invocation.client() as client:
+        show_agent(invocation, client.call("GET", f"/api/agents/{segment(slug)}"))
+
+
+@group.command("update")
+@click.argument("slug")
+@settings
+@common
+def update(invocation: Invocation, slug: str, **given: Any) -> None:
+    """Change what is named, and nothing else."""
+    path = f"/api/agents/{segment(slug)}"
+    if all(value is None for value in given.values()):
+        raise CommandError("nothing to change: give at least one option", exit_code=2)
+    with invocation.client() as client:
+        before = client.call("GET", path)
+        model = {name: before["model"].get(name) for name in ("kind", "name", "base_url")}
+        kept = {
+            "name": before["name"],
+            "handle": before["handle"],
+            "instructions": before["instructions"],
+            "model": model,
+            "limits": before["limits"],
+            "version": before["version"],
+        }
+        show_agent(invocation, client.call("PUT", path, body=changed(given, kept)))
+
+
+@group.command("pause")
+@click.argument("slug")
+@common
+def pause(invocation: Invocation, slug: str) -> None:
+    """Let an agent begin no turn and no delivery until it is resumed."""
+    act(invocation, slug, "pause")
+
+
+@group.command("resume")
+@click.argument("slug")
+@common
+def resume(invocation: Invocation, slug: str) -> None:
+    """Let a paused agent go on, with what waited first."""
+    act(invocation, slug, "resume")
+
+
+def act(invocation: Invocation, slug: str, action: str) -> None:
+    """One of the two actions on an agent."""
+    with invocation.client() as client:
+        answer = client.call("POST", f"/api/agents/{segment(slug)}/{action}")
+    if invocation.as_json:
+        invocation.terminal.document(answer)
+    else:
+        invocation.terminal.fields([("agent", slug), ("status", answer.get("status"))])
+
+
+def show_agent(invocation: Invocation, agent: Json) -> None:
+    """One agent, for people or as a document."""
+    if invocation.as_json:
+        invocation.terminal.document(agent)
+        return
+    model = agent["model"]
+    invocation.terminal.fields(
+        [
+            ("agent", agent["slug"]),
+            ("id", agent.get("agent_id")),
+            ("name", agent["name"]),
+            ("handle", f"@{agent['handle']}"),
+            ("status", agent["status"]),
+            ("model", " ".join(filter(None, (model["kind"], model.get("name"))))),
+            ("model url", model.get("base_url")),
+            ("instructions", agent["instructions"] or None),
+            *((f"limit {name}", value) for name, value in agent["limits"].items()),
+            ("created", when(agent.get("created_at"))),
+            ("version", agent["version"]),
+        ]
+    )

@@ -1,0 +1,247 @@
+"""Owns what every command has in common: its options, its client, its errors, and the help's order.
+
+Refuses to know any single command.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from mesh.operator.cli import target
+from mesh.operator.cli.failure import CommandError, of_api, of_silence
+from mesh.operator.cli.terminal import Terminal
+from mesh.operator.client import ApiError, Json, OperatorClient, UnreachableError
+
+if TYPE_CHECKING:
+    import httpx
+
+PLUGINS: Final = "mesh.commands"
+"""The entry points through which a package adds a command to the command line."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Invocation:
+    """One run of the command line: what was asked for, and where things are."""
+
+    as_json: bool = False
+    url: str | None = None
+    token_file: Path | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    transport: httpx.BaseTransport | None = None
+    """What a test puts in the network's place."""
+
+    @property
+    def terminal(self) -> Terminal:
+        """Where to print."""
+        return Terminal(as_json=self.as_json)
+
+    def target(self) -> target.Target:
+        """The instance and the token. CommandError (2) when there is no address."""
+        return target.find(self.url, self.token_file, self.environ)
+
+    @contextmanager
+    def client(self, *, token: bool = True, key: str | None = None) -> Iterator[OperatorClient]:
+        """A client of the instance; its errors become the command's. `key`: of a minting inside."""
+        where = self.target()
+        if token and where.token is None:
+            raise CommandError(target.NO_TOKEN, exit_code=2)
+        client = OperatorClient(where.url, where.token if token else None, transport=self.transport)
+        try:
+            yield client
+        except ApiError as error:
+            raise of_api(error) from None
+        except UnreachableError as error:
+            raise of_silence(error, key) from None
+        finally:
+            client.close()
+
+
+def common(function: _F) -> _F:
+    """The options of every command, and its `Invocation` as the first argument."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        context = click.get_current_context()
+        return function(context.ensure_object(Invocation), *args, **options)
+
+    return _options(run)  # type: ignore[return-value]  # the wrapper stands for the command
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--token-file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            expose_value=False,
+            callback=_keep("token_file"),
+            help="A file that holds the operator token (else MESH_TOKEN).",
+        ),
+        click.option(
+            "--url",
+            expose_value=False,
+            callback=_keep("url"),
+            help="The gateway (else MESH_URL).",
+        ),
+        click.option(
+            "--json",
+            is_flag=True,
+            expose_value=False,
+            callback=_keep("as_json"),
+            help="Print one JSON document.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def keep(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
+        if value:
+            setattr(context.ensure_object(Invocation), name, value)
+
+    return keep
+
+
+def paged(function: _F) -> _F:
+    """The options of every list: how many, from where, all pages, and as lines."""
+    for option in (
+        click.option("--jsonl", is_flag=True, help="One JSON object a line, as it comes."),
+        click.option("--all", "every", is_flag=True, help="Every page."),
+        click.option("--cursor", help="Go on where an earlier page ended."),
+        click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True),
+    ):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """What was asked of a list."""
+
+    limit: int
+    cursor: str | None
+    every: bool
+    jsonl: bool
+
+
+def show_list(
+    invocation: Invocation,
+    pages: Iterator[Json],
+    paging: Paging,
+    columns: tuple[str, ...],
+    row: Callable[[Json], tuple[object, ...]],
+) -> None:
+    """Prints a list: as lines while its pages come, as one document, or as a table."""
+    terminal = invocation.terminal
+    items: list[Json] = []
+    cursor: str | None = None
+    for page in pages:
+        cursor = page.get("next_cursor")
+        if paging.jsonl:
+            for item in page["items"]:
+                terminal.line(item)
+        else:
+            items += page["items"]
+        if not paging.every:
+            break
+    if paging.jsonl:
+        return
+    if invocation.as_json:
+        terminal.document({"items": items, "next_cursor": cursor})
+        return
+    terminal.table(columns, (row(item) for item in items))
+    if cursor is not None:
+        terminal.say(f"\nmore: --cursor {cursor}, or --all")
+
+
+def parameters(paging: Paging, **filters: str | None) -> dict[str, str]:
+    """The query of a list's first page."""
+    asked = {"limit": str(200 if paging.every else paging.limit)}
+    if paging.cursor:
+        asked["cursor"] = paging.cursor
+    return asked | {name: value for name, value in filters.items() if value}
+
+
+def fresh_key() -> str:
+    """An Idempotency-Key for one minting."""
+    return uuid.uuid4().hex
+
+
+def read_secret(from_stdin: bool, prompt: str) -> str:
+    """A secret from standard input (all of it, one line's end dropped) or from a hidden prompt."""
+    if from_stdin:
+        text = sys.stdin.read()
+        text = text.removesuffix("\n")
+        text = text.removesuffix("\r")
+    elif sys.stdin.isatty():
+        text = click.prompt(prompt, hide_input=True, err=True)
+    else:
+        raise CommandError(
+            "no terminal to ask for the secret: give --secret-stdin and pipe it in", exit_code=2
+        )
+    if not text.strip():
+        raise CommandError("the secret is empty", exit_code=2)
+    return text
+
+
+def read_text(value: str) -> str:
+    """TEXT itself, or what the file holds when it is @FILE. CommandError (2)."""
+    if not value.startswith("@"):
+        return value
+    try:
+        return Path(value[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise CommandError(f"{value[1:]} cannot be read as UTF-8 text", exit_code=2) from None
+
+
+class Sections(click.Group):
+    """A group whose help sorts its commands by what they are for, plug-ins among them."""
+
+    sections: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command of its own, or one that a plug-in brings."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        for point in importlib.metadata.entry_points(group=PLUGINS, name=cmd_name):
+            try:
+                loaded = point.load()
+            except ImportError:
+                return None  # the package is there and what it needs is not
+            return loaded if isinstance(loaded, click.Command) else None
+        return None
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name, in the order of the sections."""
+        names = set(super().list_commands(ctx))
+        names |= {point.name for point in importlib.metadata.entry_points(group=PLUGINS)}
+        ordered = [name for _, section in self.sections for name in section if name in names]
+        return ordered + sorted(names - set(ordered))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands, a section at a time."""
+        left = self.list_commands(ctx)
+        rest = tuple(name for name in left if all(name not in names for _, names in self.sections))
+        for title, names in (*self.sections, ("Others", rest)):
+            lines = []
+            for name in names:
+                command = self.get_command(ctx, name) if name in left else None
+                if command is not None and not command.hidden:
+                    lines.append((name, command.get_short_help_str(limit=58)))
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)

@@ -1,0 +1,56 @@
+"""Owns how a command fails: one line that says what to do, and an exit code.
+
+Refuses a traceback for anything that an operator can mend. 1 is refused or failed, 2 bad usage,
+3 try again later.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.operator.client import ApiError, UnreachableError
+
+REFUSED: Final = 1
+USAGE: Final = 2
+LATER: Final = 3
+
+
+class CommandError(Exception):
+    """A command cannot do what it was asked. The message is the one line that is shown."""
+
+    def __init__(self, message: str, exit_code: int = REFUSED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def of_api(error: ApiError) -> CommandError:
+    """What an operator is told of an answer that was no success."""
+    text = error.message.rstrip(".")
+    problems = [f"{f.get('path') or 'body'}: {f.get('problem')}" for f in error.fields]
+    if problems:
+        text += f" ({'; '.join(problems)})"
+    if error.status == 401:
+        text = (
+            "the token is not accepted: it is unknown, expired or revoked; give another by "
+            "MESH_TOKEN, --token-file or `mesh login`"
+        )
+    elif error.code == "version_conflict":
+        text += "; somebody changed it meanwhile: look with `show`, then run the command again"
+    elif error.status == 404 and not error.code:
+        text = "this address has no such route: is MESH_URL the gateway of a Mesh of this version?"
+    elif error.later:
+        wait = f" in {error.retry_after} s" if error.retry_after else " later"
+        text += f"; try again{wait}"
+    if error.request_id and error.status not in (401, 404, 422):
+        text += f" [{error.request_id}]"
+    return CommandError(text, LATER if error.later else REFUSED)
+
+
+def of_silence(error: UnreachableError, idempotency_key: str | None = None) -> CommandError:
+    """What an operator is told when no answer came."""
+    text = str(error)
+    if error.later:
+        text += "; try again later"
+    if error.sent and idempotency_key is not None:
+        text += f", with --idempotency-key {idempotency_key} so that nothing is made twice"
+    return CommandError(text, LATER if error.later else REFUSED)

@@ -1,0 +1,273 @@
+"""Owns the commands that tell what happened: `outbox`, `run`, `explain`, `audit`.
+
+Refuses to show a body: what was said belongs to the conversation, not to the story of its delivery.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any, Final
+
+import click
+
+from mesh.operator.cli.command import Invocation, Paging, common, paged, parameters, show_list
+from mesh.operator.cli.connectors import pages_of_agents
+from mesh.operator.cli.failure import CommandError
+from mesh.operator.cli.terminal import WIDTH, clean, when
+from mesh.operator.client import Json, segment
+
+ENTRY_STATES: Final = ("pending", "delivered", "dead", "discarded", "undeliverable")
+
+
+@click.group("outbox")
+def outbox() -> None:
+    """Replies on their way: list, attempts, replay, discard."""
+
+
+@outbox.command("list")
+@click.option("--agent", metavar="SLUG", help="Of this agent alone.")
+@click.option("--connector", metavar="ID", help="Of this install alone.")
+@click.option("--status", type=click.Choice(ENTRY_STATES))
+@paged
+@common
+def outbox_list(
+    invocation: Invocation,
+    *,
+    agent: str | None,
+    connector: str | None,
+    status: str | None,
+    **given: Any,
+) -> None:
+    """List outbox entries, newest first."""
+    paging = Paging(**given)
+    with invocation.client() as client:
+        pages = pages_of_agents(client, agent, "outbox", paging, status=status)
+        if connector is not None:
+            pages = (_only(page, connector) for page in pages)
+        show_list(
+            invocation,
+            pages,
+            paging,
+            ("ENTRY", "STATE", "ATTEMPTS", "CREATED", "NEXT ATTEMPT"),
+            lambda entry: (
+                entry["outbound_id"],
+                entry["state"],
+                entry.get("attempts"),
+                when(entry.get("created_at")),
+                when(entry.get("due_at")),
+            ),
+        )
+
+
+def _only(page: Json, install_id: str) -> Json:
+    return {**page, "items": [e for e in page["items"] if e.get("install_id") == install_id]}
+
+
+@outbox.command("attempts")
+@click.argument("outbound_id", metavar="OUT_ID")
+@paged
+@common
+def attempts(invocation: Invocation, outbound_id: str, **given: Any) -> None:
+    """List the attempts to deliver one entry."""
+    paging = Paging(**given)
+    with invocation.client() as client:
+        show_list(
+            invocation,
+            client.pages(f"{entry_path(outbound_id)}/attempts", parameters(paging)),
+            paging,
+            ("#", "AT", "ENDED", "STATUS", "DETAIL"),
+            lambda each: (
+                each.get("number"),
+                when(each.get("at") or each.get("started_at")),
+                each.get("end"),
+                each.get("http_status"),
+                each.get("detail"),
+            ),
+        )
+
+
+@outbox.command("replay")
+@click.argument("outbound_id", metavar="OUT_ID")
+@common
+def replay(invocation: Invocation, outbound_id: str) -> None:
+    """Send an entry that has ended once more, beside the order."""
+    act(invocation, outbound_id, "replay", "goes out again")
+
+
+@outbox.command("discard")
+@click.argument("outbound_id", metavar="OUT_ID")
+@common
+def discard(invocation: Invocation, outbound_id: str) -> None:
+    """End a waiting entry undelivered, so that the next one can go."""
+    act(invocation, outbound_id, "discard", "is discarded")
+
+
+def act(invocation: Invocation, outbound_id: str, action: str, done: str) -> None:
+    """One of the two actions on an entry."""
+    with invocation.client() as client:
+        answer = client.call("POST", f"{entry_path(outbound_id)}/{action}")
+    if invocation.as_json:
+        invocation.terminal.document(answer)
+        return
+    invocation.terminal.say(f"{outbound_id} {done}\nnext: mesh outbox attempts {outbound_id}")
+
+
+def entry_path(outbound_id: str) -> str:
+    """The path of one entry."""
+    return f"/api/outbox/{segment(outbound_id)}"
+
+
+@click.group("run")
+def run() -> None:
+    """Runs: what an agent did about a message."""
+
+
+@run.command("list")
+@click.option("--agent", metavar="SLUG", help="Of this agent alone.")
+@paged
+@common
+def run_list(invocation: Invocation, agent: str | None, **given: Any) -> None:
+    """List runs, newest first."""
+    paging = Paging(**given)
+    with invocation.client() as client:
+        show_list(
+            invocation,
+            pages_of_agents(client, agent, "runs", paging),
+            paging,
+            ("RUN", "STATUS", "REASON", "MESSAGE"),
+            lambda each: (
+                each["run_id"],
+                each["status"],
+                each.get("reason"),
+                each.get("message_id"),
+            ),
+        )
+
+
+@run.command("show")
+@click.argument("run_id", metavar="RUN_ID")
+@common
+def run_show(invocation: Invocation, run_id: str) -> None:
+    """Show one run and its steps."""
+    with invocation.client() as client:
+        each = client.call("GET", f"/api/runs/{segment(run_id)}")
+    if invocation.as_json:
+        invocation.terminal.document(each)
+        return
+    invocation.terminal.fields(
+        [
+            ("run", each["run_id"]),
+            ("status", each["status"]),
+            ("reason", each.get("reason")),
+            ("conversation", each.get("conversation_id")),
+            ("message", each.get("message_id")),
+        ]
+    )
+    invocation.terminal.say()
+    invocation.terminal.table(
+        ("STEP", "TOOL", "STATUS", "STARTED", "ENDED"),
+        [
+            (
+                step["kind"],
+                step.get("tool"),
+                step["status"],
+                when(step.get("started_at")),
+                when(step.get("ended_at")),
+            )
+            for step in each.get("steps") or ()
+        ],
+    )
+    invocation.terminal.say(f"\nthe whole story: mesh explain {each['run_id']}")
+
+
+@click.command("explain")
+@click.argument("ident", metavar="ID")
+@click.option("--connector", metavar="ID", help="With --conversation: ID is the caller's own.")
+@click.option("--conversation", metavar="K", help="The caller's conversation key.")
+@common
+def explain(
+    invocation: Invocation, ident: str, connector: str | None, conversation: str | None
+) -> None:
+    """Tell a message's whole story: why a turn did or did not happen, and what came of it.
+
+    ID is a msg_, run_, out_ or req_ id; or, with --connector and --conversation, the message id
+    that the caller gave.
+    """
+    if (connector is None) != (conversation is None):
+        raise CommandError("--connector and --conversation go together", exit_code=2)
+    with invocation.client() as client:
+        if connector is None or conversation is None:
+            story = client.call("GET", f"/api/explain/{segment(ident)}")
+        else:
+            asked = {
+                "install_id": connector,
+                "conversation_key": conversation,
+                "message_id": ident,
+            }
+            story = client.call("GET", "/api/explain", params=asked)
+    if invocation.as_json:
+        invocation.terminal.document(story)
+    else:
+        tell(invocation, story)
+
+
+def tell(invocation: Invocation, story: Json) -> None:
+    """A story for people: each event with its time, and what comes next."""
+    terminal = invocation.terminal
+    subject = story.get("subject")
+    if isinstance(subject, dict):
+        terminal.fields((name.replace("_", " "), value) for name, value in subject.items())
+    else:
+        terminal.say(clean(subject))
+    for event in story["events"]:
+        reason = f" ({clean(event['reason'])})" if event.get("reason") else ""
+        terminal.say()
+        terminal.say(f"{when(event['at'])}  {clean(event['kind'])}{reason}")
+        for line in textwrap.wrap(clean(event.get("text") or ""), WIDTH - 4):
+            terminal.say(f"    {line}")
+        for name, value in (event.get("ids") or {}).items():
+            terminal.say(f"    {clean(name).replace('_', ' ')}: {clean(value)}")
+    if story.get("next"):
+        terminal.say(f"\nnext: {clean(_next_text(story['next']))}")
+
+
+def _next_text(value: Json) -> str:
+    if isinstance(value, dict):
+        return str(value.get("text") or ", ".join(f"{k} {v}" for k, v in value.items()))
+    return str(value)
+
+
+@click.group("audit")
+def audit() -> None:
+    """What operators changed."""
+
+
+@audit.command("list")
+@click.option("--target", metavar="T", help="What was changed, by its id or slug.")
+@click.option("--actor", metavar="A", help="Who changed it.")
+@click.option("--action", metavar="A", help="Such as connector.rotate.")
+@click.option("--since", metavar="TIME", help="RFC 3339, such as 2026-11-30T00:00:00Z.")
+@click.option("--until", metavar="TIME", help="RFC 3339.")
+@paged
+@common
+def audit_list(
+    invocation: Invocation,
+    *,
+    target: str | None,
+    actor: str | None,
+    action: str | None,
+    since: str | None,
+    until: str | None,
+    **given: Any,
+) -> None:
+    """List changes, newest first."""
+    paging = Paging(**given)
+    asked = parameters(paging, target=target, actor=actor, action=action, since=since, until=until)
+    with invocation.client() as client:
+        show_list(
+            invocation,
+            client.pages("/api/audit", asked),
+            paging,
+            ("AT", "ACTOR", "ACTION", "TARGET"),
+            lambda each: (when(each["at"]), each["actor"], each["action"], each["target"]),
+        )

@@ -1,0 +1,103 @@
+"""Owns the command line `mesh`: its commands, and how it ends.
+
+Refuses a traceback for what an operator can mend: one line on standard error, and exit 1 (refused
+or failed), 2 (bad usage) or 3 (try again later).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from mesh.operator.cli import agents, connectors, happened, operators, smoke, third_party
+from mesh.operator.cli.command import Invocation, Sections
+from mesh.operator.cli.failure import REFUSED, USAGE, CommandError
+from mesh.operator.cli.terminal import clean
+from mesh.operator.client import BadUrlError
+
+
+class _Mesh(Sections):
+    sections = (
+        ("Start here", ("local", "login", "whoami")),
+        ("Agents and where they are reached", ("agent", "connector")),
+        ("What happened", ("explain", "run", "outbox", "audit")),
+        ("The third party's side", ("send", "verify")),
+        ("The instance", ("operator", "smoke")),
+    )
+
+
+@click.group(
+    "mesh",
+    cls=_Mesh,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 bad usage, 3 try again later.",
+)
+@click.version_option(package_name="mesh", prog_name="mesh")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """The operator's command line of Mesh.
+
+    It talks to the gateway that MESH_URL names, with the token in MESH_TOKEN; or with those that
+    `mesh login` kept. Every command takes --json.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in (
+    agents.group,
+    connectors.group,
+    happened.outbox,
+    happened.run,
+    happened.explain,
+    happened.audit,
+    operators.group,
+    operators.login,
+    operators.whoami,
+    third_party.send,
+    third_party.verify,
+    smoke.smoke,
+):
+    cli.add_command(_command)
+
+
+def run(arguments: Sequence[str], invocation: Invocation | None = None) -> int:
+    """Runs one command line; the exit code. Every failure is one line on standard error."""
+    try:
+        ended = cli.main(
+            args=list(arguments),
+            prog_name="mesh",
+            standalone_mode=False,
+            obj=invocation or Invocation(),
+        )
+    except CommandError as error:
+        return _fail(str(error), error.exit_code)
+    except BadUrlError as error:
+        return _fail(str(error), USAGE)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "mesh"
+        return _fail(f"{error.format_message()} See: {path} --help", USAGE)
+    except click.ClickException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("stopped", REFUSED)
+    except BrokenPipeError:
+        # Whoever read has closed; nothing may be flushed at the end of the process either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return REFUSED
+    return ended if isinstance(ended, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    lines = " ".join(part.strip() for part in message.splitlines() if part.strip())
+    click.echo(f"mesh: {clean(lines)}", err=True)
+    return code
+
+
+def main() -> None:
+    """The entry point of the command `mesh`."""
+    sys.exit(run(sys.argv[1:]))

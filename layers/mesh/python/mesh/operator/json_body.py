@@ -1,0 +1,83 @@
+"""Owns the reading of a request's body: one JSON document, with one reading.
+
+Refuses what parsers disagree about: other encodings, a byte order mark, duplicate keys, NaN and
+Infinity, lone surrogates, text after the value.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mesh.kernel.errors import Invalid
+from mesh.kernel.limits import API_BODY_BYTES_MAX
+
+_MEDIA_TYPE: Final = re.compile(
+    r'[ \t]*application/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?', re.I | re.A
+)
+_INTEGER_DIGITS_MAX: Final = 20
+
+
+class _StrictnessError(ValueError):
+    """The parser met what JSON, strictly read, does not have."""
+
+
+def bytes_of(event: Mapping[str, Any]) -> bytes:
+    """The body as it was sent. Raises Invalid `malformed_request`, `body_too_large`."""
+    text = event.get("body") or ""
+    if event.get("isBase64Encoded") is True:
+        try:
+            raw = base64.b64decode(text, validate=True)
+        except ValueError:
+            raise Invalid("malformed_request", "the request could not be read") from None
+    else:
+        raw = str(text).encode("utf-8", "surrogatepass")
+    if len(raw) > API_BODY_BYTES_MAX:
+        raise Invalid("body_too_large", f"a body has at most {API_BODY_BYTES_MAX} bytes")
+    return raw
+
+
+def check_media_type(headers: Mapping[str, str]) -> None:
+    """Raises Invalid `unsupported_media_type` for anything but plain JSON in UTF-8."""
+    if "content-encoding" in headers:
+        raise Invalid("unsupported_media_type", "the body must have no content coding")
+    if _MEDIA_TYPE.fullmatch(headers.get("content-type", "")) is None:
+        raise Invalid("unsupported_media_type", "the content type must be application/json")
+
+
+def decode(raw: bytes) -> object:
+    """The value that `raw` holds. Raises Invalid `malformed_json`."""
+    try:
+        text = raw.decode("utf-8")
+        if text.startswith("\ufeff"):
+            raise _StrictnessError
+        value: object = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_integer
+        )
+        json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate does not encode
+    except (ValueError, RecursionError):
+        raise Invalid(
+            "malformed_json",
+            "the body must be one JSON document in UTF-8, without duplicate keys",
+        ) from None
+    return value
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _StrictnessError
+    return found
+
+
+def _refuse(_: str) -> object:
+    raise _StrictnessError
+
+
+def _integer(digits: str) -> object:
+    """An integer of the length that some field could have; longer ones are no integer to any field."""
+    return int(digits) if len(digits) <= _INTEGER_DIGITS_MAX else math.inf

@@ -1,0 +1,234 @@
+"""Owns the whole system as scenarios drive it: simulated time, a scripted receiver, real functions.
+
+Everything is what `mesh local` runs (`infra.local.stack`), stepped by hand in one thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mesh.control.agents import Agents
+from mesh.control.audit import AuditTrail, Cause
+from mesh.control.idempotency import Minting
+from mesh.control.installs import Installs, Wanted
+from mesh.control.instance_key import InstanceKeys
+from mesh.kernel.ids import Ids
+from mesh.records.agent import Agent, Limits, Model
+from mesh.records.install import Caps, Engagement
+from mesh.security.egress import EgressPolicy, Reply
+from mesh.security.signing import parse_headers, sign_inbound, verify_outbound
+from mesh.security.urls import Allowlist
+from mesh.storage import keys
+from mesh.storage.clients import SessionClients
+from mesh.storage.kms import KmsWrapper
+from mesh.storage.table import Table, update
+
+from infra.local.aws import Faults, LocalAws
+from infra.local.gateway import Response
+from infra.local.stack import Stack
+from tests.fakes.egress import Call, Outcome, ScriptedEgress, answer
+from tests.fakes.time import SeededRandom, SimulatedClock
+
+URL = "https://receiver.example/hook"
+CAUSE = Cause("opr_test", "req_test")
+
+
+@dataclass
+class SilentLog:
+    """Keeps events instead of writing them."""
+
+    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def __call__(self, event: str, /, **fields: str | int | float | bool | None) -> None:
+        self.events.append((event, fields))
+
+
+@dataclass(frozen=True)
+class Made:
+    """An install and its open secret."""
+
+    install_id: str
+    secret: str
+
+
+class System:
+    """One instance with one agent, and as many installs as a scenario makes."""
+
+    def __init__(self, *, seed: int = 1, faults: Faults | None = None, lag: bool = True) -> None:
+        self.clock = SimulatedClock()
+        self.random = SeededRandom(seed)
+        self.aws = LocalAws(clock=self.clock, seed=seed, faults=faults, lag=lag)
+        self.egress = ScriptedEgress()
+        self.egress.script(URL, answer(200))
+        self.log = SilentLog()
+        self.stack = Stack(
+            aws=self.aws,
+            clock=self.clock,
+            random=self.random,
+            egress=self.egress,
+            log=lambda _: self.log,
+        )
+        self.ids = Ids(self.clock, self.random)
+        clients = SessionClients(self.aws.session("test"))
+        settings = self.stack.settings
+        self.table = Table(clients.dynamodb, settings.table, self.clock, self.random)
+        audit = AuditTrail(self.table, self.clock, self.ids, 400)
+        wrapper = KmsWrapper(lambda: clients.kms, settings.secrets_key)
+        self.agents = Agents(self.table, self.clock, self.ids, audit)
+        self.installs = Installs(
+            self.table,
+            self.clock,
+            self.ids,
+            self.random,
+            audit=audit,
+            instance_keys=InstanceKeys(wrapper, self.table, self.clock, self.random),
+            judge=lambda url, hosts: self.egress.check(
+                url, EgressPolicy(allow=(Allowlist.parse(hosts),))
+            ),
+        )
+        with self.aws.without_faults():
+            self.agent = self.make_agent()
+
+    # ---- what an operator made
+
+    def make_agent(self, slug: str = "ada", limits: Limits = Limits()) -> Agent:
+        return self.agents.create(
+            slug=slug,
+            name=slug.title(),
+            handle=slug,
+            instructions="Be brief.",
+            model=Model(),
+            limits=limits,
+            cause=CAUSE,
+            minting=self._minting(),
+        )
+
+    def make_install(
+        self,
+        *,
+        url: str | None = URL,
+        engagement: Engagement = Engagement(),
+        caps: Caps = Caps(),
+        allow_hosts: tuple[str, ...] = (),
+        agent: Agent | None = None,
+        failure_replies: bool = True,
+    ) -> Made:
+        """An enabled install."""
+        with self.aws.without_faults():
+            install, secret = self.installs.create(
+                agent or self.agent,
+                Wanted(
+                    name="Support",
+                    delivery_url=url,
+                    allow_hosts=allow_hosts,
+                    engagement=engagement,
+                    caps=caps,
+                    failure_replies=failure_replies,
+                ),
+                kind="generic",
+                enable=False,
+                skip_ping=False,
+                cause=CAUSE,
+                minting=self._minting(),
+            )
+            self.set_state(install.install_id, "enabled")
+        return Made(install.install_id, secret)
+
+    def set_state(self, install_id: str, state: str) -> None:
+        with self.aws.without_faults():
+            self.table.write(
+                update(keys.settings(install_id), "SET #state = :state", state=state)
+            )
+
+    def _minting(self) -> Minting:
+        return Minting("opr_test", "POST", "/x", self.ids.ulid(), "digest")
+
+    # ---- what a third party does
+
+    def post(self, made: Made, payload: dict[str, Any] | bytes, **signing: Any) -> Response:
+        """Signs and posts. `signing` may override timestamp, install, signature, content_type."""
+        body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+        return self.stack.request(
+            "POST", "/generic/events", self.signed(made, body, **signing), body
+        )
+
+    def signed(
+        self,
+        made: Made,
+        body: bytes,
+        *,
+        timestamp: str | None = None,
+        install: str | None = None,
+        signature: str | None = None,
+        content_type: str = "application/json",
+    ) -> dict[str, str]:
+        at = timestamp or str(self.clock.now_ms() // 1000)
+        return {
+            "Content-Type": content_type,
+            "X-Mesh-Install": install or made.install_id,
+            "X-Mesh-Timestamp": at,
+            "X-Mesh-Signature": signature or sign_inbound(made.secret, made.install_id, at, body),
+        }
+
+    def say(self, made: Made, text: str, message_id: str = "m-1", **more: Any) -> Response:
+        payload = {
+            "message_id": message_id,
+            "conversation_key": "room-9",
+            "actor_id": "u-42",
+            "body": text,
+        }
+        return self.post(made, payload | more)
+
+    def receiver(self, *outcomes: Outcome, url: str = URL) -> None:
+        """What the receiver does from now on; the last outcome is repeated."""
+        self.egress.script(url, *outcomes)
+
+    def delivered(self, url: str = URL) -> list[dict[str, Any]]:
+        """The bodies of every request to the receiver, in order."""
+        return [json.loads(call.body) for call in self.calls(url)]
+
+    def calls(self, url: str = URL) -> list[Call]:
+        return [call for call in self.egress.calls if call.url == url]
+
+    # ---- time
+
+    def settle(self) -> int:
+        """Polls every queue until nothing is visible; no time passes but what functions sleep."""
+        return self.stack.drain()
+
+    def run(self, seconds: float, step_s: float = 1.0) -> None:
+        """Lets time pass: queues are drained every step, schedules tick every minute."""
+        until = self.clock.now_ms() + int(seconds * 1000)
+        self.settle()
+        while self.clock.now_ms() < until:
+            before = self.clock.now_ms()
+            self.clock.forward(step_s)
+            if self.clock.now_ms() // 60_000 != before // 60_000:
+                self.stack.tick()
+            self.settle()
+
+    # ---- what is stored
+
+    def rows(self, prefix: str) -> list[dict[str, Any]]:
+        """Every row whose sort key begins with `prefix`, in key order: a full view, for tests."""
+        found = (item for item in self.aws.items() if item["sk"].startswith(prefix))
+        return sorted(found, key=lambda item: (item["pk"], item["sk"]))
+
+    def verifies(self, made: Made, call: Call) -> bool:
+        """Whether a delivery carries Mesh's signature under the install's secret."""
+        headers = parse_headers(
+            call.headers["X-Mesh-Install"],
+            call.headers["X-Mesh-Timestamp"],
+            call.headers["X-Mesh-Signature"],
+        )
+        return headers is not None and verify_outbound(headers, call.body, [made.secret])
+
+
+def statuses(replies: Iterable[Response]) -> list[int]:
+    return [reply.status for reply in replies]
+
+
+__all__ = ["URL", "Made", "Reply", "System", "answer", "statuses"]
