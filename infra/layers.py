@@ -1,4 +1,4 @@
-"""Owns the code that functions are made of: their folders, the shared layer, and the dependency layers.
+"""Owns the code of functions: their folders, the shared layer and the dependency layers.
 
 The dependency layers are built from the hashed locks for the functions' own Python and processor,
 without Docker; refuses to build a package from source, or one whose hash the lock does not name.
@@ -33,7 +33,7 @@ def lock_of(layer: str) -> Path:
 
 
 def folder_of(layer: str) -> Path:
-    """Where the layer is built: a folder named by what it is made of, so a stale one is never used."""
+    """Where the layer is built: a folder named by what it is made of, so none is ever stale."""
     made_of = hashlib.sha256(lock_of(layer).read_bytes() + f"{PYTHON} {PLATFORM}".encode())
     return ROOT / "build" / "layers" / f"{layer}-{made_of.hexdigest()[:16]}"
 
@@ -79,7 +79,7 @@ def build(layer: str) -> Path:
 
 
 class Built:
-    """The real code: functions' folders, the shared source tree, and layers built from the locks."""
+    """The real code: functions' folders, the source tree, and layers built from the locks."""
 
     def function(self, name: str) -> Path:
         """The folder of the function's handler. Raises FileNotFoundError when there is none."""
@@ -114,7 +114,7 @@ def main(names: Iterable[str] = DEPENDENCY_LAYERS) -> int:
         size = bytes_of(folder)
         total += size
         print(f"{name:6} {size / 1e6:6.1f} MB  {folder.relative_to(ROOT)}")
-    print(f"{'all':6} {total / 1e6:6.1f} MB  of {LAYER_BYTES_MAX / 1e6:.0f} MB that a function may hold")
+    print(f"{'all':6} {total / 1e6:6.1f} MB  of {LAYER_BYTES_MAX / 1e6:.0f} MB a function may hold")
     return 0 if total < LAYER_BYTES_MAX else 1
 
 

@@ -1,0 +1,103 @@
+"""Who may do what: a role holds what the topology grants, and not one action more."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra import topology
+from infra.stacks import grants
+from infra.topology import Allow, Secrets
+from mesh.control import instance_key
+from mesh.storage import keys
+from tests.infra.reading import Reading, listed
+
+EVERY = pytest.mark.parametrize("function", topology.FUNCTIONS, ids=lambda f: f.name)
+
+
+@EVERY
+def test_a_function_may_do_to_the_table_what_the_topology_grants(
+    reading: Reading, function: topology.Function
+) -> None:
+    assert reading.allowed(function, "dynamodb") == {
+        f"dynamodb:{action}"
+        for allowed in function.table
+        for action in grants.TABLE_ACTIONS[allowed]
+    }
+
+
+@EVERY
+def test_no_function_may_scan_or_touch_the_table_itself(
+    reading: Reading, function: topology.Function
+) -> None:
+    refused = {"Scan", "DeleteTable", "UpdateTable", "PartiQLSelect", "ExportTableToPointInTime"}
+    assert not {f"dynamodb:{a}" for a in refused} & reading.allowed(function, "dynamodb")
+    assert not [a for a in reading.allowed(function, "dynamodb") if "*" in a]
+
+
+@EVERY
+@pytest.mark.behaviour("audit:settings-write")
+def test_no_function_may_change_or_delete_an_audit_row(
+    reading: Reading, function: topology.Function
+) -> None:
+    if not function.table:
+        return
+    (deny,) = [s for s in reading.statements(function) if s["Effect"] == "Deny"]
+    assert {"dynamodb:UpdateItem", "dynamodb:DeleteItem"} <= set(deny["Action"])
+    assert deny["Condition"] == {
+        "ForAnyValue:StringLike": {"dynamodb:LeadingKeys": [grants.AUDIT_PARTITIONS]}
+    }
+    may_append = Allow.APPEND_AUDIT in function.table
+    assert ("dynamodb:PutItem" in deny["Action"]) is not may_append
+
+
+def test_audit_rows_lie_where_the_roles_guard_them() -> None:
+    partition = keys.audit(0, "01ARZ3NDEKTSV4RRFFQ69G5FAV").pk
+    assert partition.startswith(grants.AUDIT_PARTITIONS.removesuffix("*"))
+
+
+@EVERY
+def test_a_function_rings_the_queues_of_the_topology_alone(
+    reading: Reading, function: topology.Function
+) -> None:
+    sends = [
+        resource
+        for s in reading.statements(function)
+        if "sqs:SendMessage" in listed(s["Action"])
+        for resource in listed(s["Resource"])
+    ]
+    assert len(sends) == len(function.rings)
+
+
+@EVERY
+def test_the_secrets_key_answers_functions_that_are_granted_it_under_meshs_context(
+    reading: Reading, function: topology.Function
+) -> None:
+    wrap = [s for s in reading.statements(function) if s.get("Sid") == "WrapSecrets"]
+    assert bool(wrap) is bool(function.secrets)
+    for statement in wrap:
+        assert set(listed(statement["Action"])) == {
+            grants.SECRETS_ACTIONS[allowed] for allowed in function.secrets
+        }
+        assert statement["Condition"]["StringEquals"] == {
+            f"kms:EncryptionContext:{name}": value for name, value in instance_key.CONTEXT.items()
+        }
+
+
+@EVERY
+def test_the_tables_key_answers_functions_through_dynamodb_alone(
+    reading: Reading, function: topology.Function
+) -> None:
+    for statement in reading.statements(function):
+        if any(a.startswith("kms:") for a in listed(statement["Action"])):
+            condition = statement["Condition"]["StringEquals"]
+            assert "kms:ViaService" in condition or statement["Sid"] == "WrapSecrets"
+
+
+def test_only_the_operators_side_seals_secrets() -> None:
+    sealing = {f.name for f in topology.FUNCTIONS if Secrets.SEAL in f.secrets}
+    assert sealing == {"operator_connectors", "operator_bootstrap"}
+
+
+def test_the_functions_that_face_the_world_cannot_write_audit_rows() -> None:
+    for name in ("generic_ingress", "turn_worker", "outbox_worker", "operator_authorizer"):
+        assert Allow.APPEND_AUDIT not in topology.function(name).table
