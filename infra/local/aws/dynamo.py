@@ -12,14 +12,13 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from mesh.kernel.clock import Clock
-
 from infra.local.aws import change, expressions, queries, writes
 from infra.local.aws.evaluate import Bindings
 from infra.local.aws.rows import LAG_MS_MAX, IndexKeys, Key, Rows
 from infra.local.aws.values import Item, canonical, invalid, item_size
 from infra.local.aws.wire import NO_UNITS, Answer, AwsError, Json, Units
 from infra.local.aws.writes import ConditionFailedError, Write
+from mesh.kernel.clock import Clock
 
 TRANSACTION_ITEMS_MAX: Final = 100
 TRANSACTION_BYTES_MAX: Final = 4 * 1024 * 1024

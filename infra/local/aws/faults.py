@@ -57,7 +57,7 @@ class Faults:
         self.counts: Counter[Kind] = Counter()
         self.rates = dict(DEFAULT_RATES if rates is None else rates)
         self.in_a_row_max = in_a_row_max
-        self._random = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+        self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._in_a_row = threading.local()
         self._off = 0

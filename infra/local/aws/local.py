@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 import botocore.session
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
-from mesh.kernel.clock import Clock
 
 from infra.local.aws import wire
 from infra.local.aws.dynamo import Dynamo, cancelled
@@ -27,6 +26,7 @@ from infra.local.aws.rows import IndexKeys
 from infra.local.aws.session import session_on
 from infra.local.aws.values import plain
 from infra.local.aws.wire import NO_UNITS, AwsError, Service, Units
+from mesh.kernel.clock import Clock
 
 When = Literal["before", "after"]
 
@@ -37,7 +37,7 @@ INDEXES: Final = (
 
 
 def _seeded(seed: int) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    return random.Random(seed)
 
 
 class Killed(BaseException):
@@ -160,10 +160,9 @@ class LocalAws:
         number, dies = self._count(label)
         if dies == "before":
             raise Killed(f"before call {number}")
-        try:
-            asked = wire.read(request)
-        except AwsError as problem:
-            return wire.error(request, problem)
+        asked = wire.read(request)
+        if asked is None:
+            raise EndpointConnectionError(endpoint_url=request.url)
         fault = None if self.faults is None else self.faults.draw(asked.service, asked.operation)
         outcome, units = "ok", NO_UNITS
         try:

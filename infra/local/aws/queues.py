@@ -13,8 +13,6 @@ from itertools import count
 from typing import Final
 from uuid import UUID
 
-from mesh.kernel.clock import Clock, SystemClock
-
 from infra.local.aws.message_wire import (
     bad,
     check_body,
@@ -27,6 +25,7 @@ from infra.local.aws.message_wire import (
 )
 from infra.local.aws.messages import Message, Queue, arn
 from infra.local.aws.wire import Answer, AwsError, Json
+from mesh.kernel.clock import Clock, SystemClock
 
 DELAY_S_MAX: Final = 900
 URL_PREFIX: Final = "https://sqs.eu-west-1.amazonaws.com/123456789012/"

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
-from mesh.kernel.clock import Clock
-
 from infra.local.aws.values import Item, Value
+from mesh.kernel.clock import Clock
 
 LAG_MS_MAX: Final = 3_000
 """How far behind an eventual read or an index may be."""

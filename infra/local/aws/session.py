@@ -15,6 +15,7 @@ import botocore.session
 from botocore.awsrequest import AWSResponse
 from botocore.hooks import BaseEventHooks
 from botocore.loaders import Loader
+
 from mesh.kernel.clock import Clock
 
 REGION: Final = "eu-west-1"

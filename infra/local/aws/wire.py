@@ -82,12 +82,12 @@ class Asked:
     body: Json
 
 
-def read(request: AWSPreparedRequest) -> Asked:
-    """What `request` asks for; raises AwsError for a protocol that is not spoken here."""
+def read(request: AWSPreparedRequest) -> Asked | None:
+    """What `request` asks for; None when it is for a service that is not here."""
     target = _text(request.headers.get("X-Amz-Target", b""))
     prefix, _, operation = target.partition(".")
     if prefix not in _SERVICES:
-        raise AwsError("UnknownOperationException", "the embedded AWS does not speak this protocol")
+        return None
     raw = request.body or b"{}"
     return Asked(_SERVICES[prefix][0], operation, json.loads(raw))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from mesh.security.egress import EgressPolicy
-from mesh.security.urls import Allowlist, Reason, Refusal, Target
 
 from infra.local.egress import LoopbackEgress, LoopbackJudge
+from mesh.security.egress import EgressPolicy
+from mesh.security.urls import Allowlist, Reason, Refusal, Target
 from tests.unit.security.peer import Peer, says
 
 
