@@ -54,6 +54,10 @@ class _LocalSession(botocore.session.Session):  # type: ignore[misc]
 
     local_clock: Clock
 
+    def get_scoped_config(self) -> dict[str, Any]:
+        """No profile's settings: one that the environment names need not exist here."""
+        return {}
+
     def create_client(self, *args: Any, **kwargs: Any) -> Any:
         with _MAKING:
             client = super().create_client(*args, **kwargs)

@@ -244,6 +244,16 @@ def test_rows_are_shown_as_plain_values(cloud: MakeCloud) -> None:
     assert item == {"pk": "one", "sk": "a", "n": 5, "b": b"\0", "s": {"x"}, "m": {"l": []}}
 
 
+def test_the_settings_of_the_machine_do_not_matter(
+    cloud: MakeCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "somebody")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    here = cloud()
+    here.put("row")
+    assert here.get("row") is not None
+
+
 def test_a_service_that_is_not_there_is_refused_and_no_socket_is_opened(cloud: MakeCloud) -> None:
     session = cloud().aws.session()
     with pytest.raises(EndpointConnectionError):
