@@ -16,11 +16,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from mesh.kernel.clock import Clock
-from mesh.kernel.ids import Random
-
 from infra import topology
 from infra.local.runtime import FunctionError
+from mesh.kernel.clock import Clock
+from mesh.kernel.ids import Random
 
 BODY_BYTES_MAX: Final = 10 * 1024 * 1024
 HEADERS_BYTES_MAX: Final = 10_240

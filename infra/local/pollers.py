@@ -10,10 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from mesh.kernel.log import Log, error_name
-
 from infra import topology
 from infra.local.runtime import FunctionError
+from mesh.kernel.log import Log, error_name
 
 Invoke = Callable[[str, dict[str, Any]], Any]
 

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from infra import topology
+from infra.local.aws.recorder import calling
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids
 from mesh.kernel.log import Log, error_name
-
-from infra import topology
-from infra.local.aws.recorder import calling
 
 
 class Handler(Protocol):
@@ -81,7 +80,6 @@ class Runtime:
         is not used again.
         """
         function = topology.function(name)
-        handler = self._take(name)
         context = Context(
             function_name=name,
             aws_request_id=self._ids.mint("inv"),
@@ -91,6 +89,7 @@ class Runtime:
         )
         try:
             with calling(name):
+                handler = self._take(name)
                 answer = handler(json.loads(json.dumps(event)), context)
             answer = json.loads(json.dumps(answer))  # what is not JSON cannot leave a function
         except Exception as error:

@@ -9,11 +9,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from mesh.kernel.clock import MINUTE_MS, Clock, rfc3339
-from mesh.kernel.ids import Ids
-
 from infra import topology
 from infra.local.runtime import FunctionError
+from mesh.kernel.clock import MINUTE_MS, Clock, rfc3339
+from mesh.kernel.ids import Ids
 
 Invoke = Callable[[str, dict[str, Any]], Any]
 

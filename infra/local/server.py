@@ -14,9 +14,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from mesh.kernel.log import Log, error_name
-
 from infra.local.gateway import BODY_BYTES_MAX, Request, Response
+from mesh.kernel.log import Log, error_name
 
 HOST: Final = "127.0.0.1"
 IDLE_S: Final = 30.0
@@ -25,7 +24,7 @@ _CHUNK_LINE_BYTES_MAX: Final = 256
 Answer = Callable[[Request], Response]
 
 
-class _BadRequest(Exception):  # noqa: N818 - it is an answer more than an error
+class _BadRequest(Exception):
     """The request cannot be read as HTTP/1.1."""
 
 

@@ -6,12 +6,12 @@ import threading
 from typing import Any
 
 import pytest
-from mesh.kernel.ids import Ids, SystemRandom
 
 from infra import topology
 from infra.local.pollers import Poller, Source, failed_items
 from infra.local.runtime import FunctionError, Handler, Runtime
 from infra.local.schedule import SCHEDULED, Schedule, tick_event
+from mesh.kernel.ids import Ids, SystemRandom
 
 ONE = frozenset({"m1"})
 

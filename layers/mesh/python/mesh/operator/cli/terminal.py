@@ -80,8 +80,9 @@ class Terminal:
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in columns:
-            table.add_column(column, overflow="fold")
+        for number, column in enumerate(columns):
+            # The first column holds what is copied into the next command: it stays whole.
+            table.add_column(column, overflow="fold", no_wrap=number == 0)
         count = 0
         for row in rows:
             cells = [clean(cell) for cell in row]
