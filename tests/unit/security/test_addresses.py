@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from mesh.security.addresses import judge
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "egress.json").read_text("utf-8"))

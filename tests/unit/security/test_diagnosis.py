@@ -7,6 +7,7 @@ import hmac
 import json
 
 import pytest
+
 from mesh.security import signing
 from mesh.security.diagnosis import Finding, diagnose
 from mesh.security.signing import Direction

@@ -6,6 +6,7 @@ import dataclasses
 import hmac
 
 import pytest
+
 from mesh.kernel.errors import Failed, Phase
 from mesh.security.sealing import DataKey, InstanceKey, SealingKey, SecretContext, open_sealed, seal
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slack_sdk.signature import Clock as SlackClock, SignatureVerifier
+from standardwebhooks.webhooks import Webhook
+
 from mesh.security import signing
 from mesh.security.signing import Direction
-from slack_sdk.signature import Clock as SlackClock
-from slack_sdk.signature import SignatureVerifier
-from standardwebhooks.webhooks import Webhook
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "signing.json").read_text("utf-8"))
 INSTALL = "ins_01JDXW5Y9ZK3V7Q2M8N4P6R0ST"

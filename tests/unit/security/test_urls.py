@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from mesh.kernel.errors import Invalid
 from mesh.security.addresses import judge
 from mesh.security.urls import Allowlist, Parts, Reason, Refusal, Target, display, judge_url, parse
