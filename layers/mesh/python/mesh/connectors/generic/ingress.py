@@ -142,9 +142,7 @@ class Ingress:
         if headers is None:
             raise _Unproven("malformed_headers")
         key = self._instance_keys.current()
-        rows = self._table.query(
-            keys.install(headers.install_id), prefix=keys.SE, limit=2 + _VALID_SECRETS_MAX
-        ).items
+        rows = self._table.query(keys.install(headers.install_id), prefix=keys.SE).items
         install: Install | None = None
         secrets: list[Secret] = []
         for row in rows:
