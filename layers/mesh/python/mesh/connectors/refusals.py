@@ -24,7 +24,8 @@ def note_refusal(
     table.write(
         update(
             keys.refused(install_id, at_ms, reason),
-            "SET #n = if_not_exists(#n, :zero) + :one, #reason = :reason, #install_id = :install_id,"
+            "SET #n = if_not_exists(#n, :zero) + :one,"
+            " #reason = :reason, #install_id = :install_id,"
             " #first_at = if_not_exists(#first_at, :at), #last_at = :at,"
             " #first_request_id = if_not_exists(#first_request_id, :request_id),"
             " #last_request_id = :request_id, #last_skew_s = :skew_s, #ttl = :ttl",
