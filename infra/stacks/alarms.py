@@ -6,7 +6,6 @@ ages come from the sweep, which reads the rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aws_cdk import (
@@ -17,27 +16,16 @@ from aws_cdk import (
 )
 
 from infra import topology
+from mesh.kernel.metrics import NAMESPACE, Metric
 
 if TYPE_CHECKING:
     from infra.stacks.stateless import Stateless
 
 MINUTE: Final = Duration.minutes(1)
-SWEEP: Final = "sweep_due"
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A figure that the sweep tells in its log: the event's name and the metric made of it."""
-
-    event: str
-    metric: str
-    field: str | None
-    """The field that holds the value; None counts the event itself."""
-
-
-HEARTBEAT: Final = Told("sweep_heartbeat", "SweepHeartbeat", None)
-OLDEST_RUN: Final = Told("oldest_waiting_run", "OldestWaitingRunAgeS", "age_s")
-OLDEST_ENTRY: Final = Told("oldest_due_entry", "OldestDueEntryAgeS", "age_s")
+DIMENSIONS: Final = {"service": "mesh"}
+"""What Powertools adds to each figure (`mesh.kernel.metrics.EmfMetrics`)."""
 
 
 def add(stack: Stateless) -> None:
@@ -50,7 +38,6 @@ class _Alarms:
         self._stack = stack
         self._environment = stack.environment_settings
         self._action = actions.SnsAction(stack.state.alarm_topic)
-        self._namespace = f"Mesh/{self._environment.name}"
 
     def all(self) -> None:
         self._sweep()
@@ -86,25 +73,21 @@ class _Alarms:
         alarm.add_alarm_action(self._action)
         alarm.add_ok_action(self._action)
 
-    def _told(self, told: Told, statistic: str) -> cloudwatch.IMetric:
-        """A metric made of the sweep's own log lines, so that telling costs the sweep no call."""
-        log = self._stack.logs[SWEEP]
-        metric_filter = logs.MetricFilter(
-            self._stack,
-            f"{told.metric}Filter",
-            log_group=log,
-            filter_pattern=logs.FilterPattern.string_value("$.message", "=", told.event),
-            metric_namespace=self._namespace,
-            metric_name=told.metric,
-            metric_value=f"$.{told.field}" if told.field else "1",
+    def _told(self, metric: Metric, statistic: str) -> cloudwatch.IMetric:
+        """A figure that the sweep tells on its standard output, at no cost of a call."""
+        return cloudwatch.Metric(
+            namespace=NAMESPACE,
+            metric_name=metric.value,
+            dimensions_map=DIMENSIONS,
+            statistic=statistic,
+            period=MINUTE,
         )
-        return metric_filter.metric(statistic=statistic, period=MINUTE)
 
     def _sweep(self) -> None:
         self._alarm(
             "sweep-stopped",
             "No sweep for three minutes: nothing heals what crashed. See sweep_due's log.",
-            self._told(HEARTBEAT, "Sum"),
+            self._told(Metric.SWEEP_HEARTBEAT, "Sum"),
             over=1,
             below=True,
             minutes=3,
@@ -113,14 +96,14 @@ class _Alarms:
         self._alarm(
             "oldest-waiting-run",
             "A run has waited too long: look at turn_worker's errors and its concurrency.",
-            self._told(OLDEST_RUN, "Maximum"),
+            self._told(Metric.OLDEST_WAITING_RUN_AGE_S, "Maximum"),
             over=self._environment.waiting_run_age_s_alarm,
             minutes=3,
         )
         self._alarm(
             "oldest-due-entry",
             "A delivery is overdue: look at outbox_worker's errors and its concurrency.",
-            self._told(OLDEST_ENTRY, "Maximum"),
+            self._told(Metric.OLDEST_DUE_ENTRY_AGE_S, "Maximum"),
             over=self._environment.due_entry_age_s_alarm,
             minutes=3,
         )
@@ -179,7 +162,7 @@ class _Alarms:
             "UnprovenFilter",
             log_group=self._stack.access_logs[topology.Api.INGRESS],
             filter_pattern=logs.FilterPattern.number_value("$.status", "=", 401),
-            metric_namespace=self._namespace,
+            metric_namespace=f"{NAMESPACE}/{self._environment.name}",
             metric_name="UnprovenRequests",
             metric_value="1",
         )

@@ -9,8 +9,8 @@ import pytest
 
 from infra import topology
 from infra.settings import Environment
-from infra.stacks import alarms
 from infra.stacks.stateless import UNPROVEN_ROUTES
+from mesh.kernel.metrics import NAMESPACE, EmfMetrics, Metric
 from mesh.kernel.settings import Settings
 from tests.infra.reading import Reading, listed
 
@@ -169,22 +169,34 @@ def test_alarms_watch_rows_and_a_sweep_that_stopped(reading: Reading) -> None:
         for a in reading.resources("AWS::CloudWatch::Alarm").values()
         if "MetricName" in a
     }
-    for told in (alarms.HEARTBEAT, alarms.OLDEST_RUN, alarms.OLDEST_ENTRY):
-        assert watched[told.metric]["Namespace"] == f"Mesh/{reading.name}"
-    heartbeat = watched[alarms.HEARTBEAT.metric]
+    for metric in Metric:
+        assert watched[metric.value]["Namespace"] == NAMESPACE
+    heartbeat = watched[Metric.SWEEP_HEARTBEAT.value]
     assert heartbeat["TreatMissingData"] == "breaching"
     assert heartbeat["ComparisonOperator"] == "LessThanThreshold"
 
 
-def test_metrics_are_made_of_the_sweeps_own_log_lines(reading: Reading) -> None:
-    filters = {
-        f["MetricTransformations"][0]["MetricName"]: f
-        for f in reading.resources("AWS::Logs::MetricFilter").values()
+def test_alarms_name_figures_as_the_sweep_emits_them(
+    reading: Reading, capsys: pytest.CaptureFixture[str]
+) -> None:
+    EmfMetrics()(dict.fromkeys(Metric, 1.0))
+    emitted = json.loads(capsys.readouterr().out)
+    (directive,) = emitted["_aws"]["CloudWatchMetrics"]
+    (dimensions,) = directive["Dimensions"]
+    told = {
+        (directive["Namespace"], metric["Name"], tuple((d, emitted[d]) for d in dimensions))
+        for metric in directive["Metrics"]
     }
-    for told in (alarms.HEARTBEAT, alarms.OLDEST_RUN, alarms.OLDEST_ENTRY):
-        assert told.event in filters[told.metric]["FilterPattern"]
-        (made,) = filters[told.metric]["MetricTransformations"]
-        assert made["MetricValue"] == (f"$.{told.field}" if told.field else "1")
+    watched = {
+        (
+            alarm["Namespace"],
+            alarm["MetricName"],
+            tuple((d["Name"], d["Value"]) for d in alarm.get("Dimensions", [])),
+        )
+        for alarm in reading.resources("AWS::CloudWatch::Alarm").values()
+        if alarm.get("Namespace") == NAMESPACE
+    }
+    assert told == watched
 
 
 def test_no_function_has_a_public_url_and_the_bootstrap_has_no_route(reading: Reading) -> None:
