@@ -13,7 +13,7 @@ from typing import Final
 from mesh.control.rows import item_of, record_of
 from mesh.kernel.clock import DAY_MS, Clock
 from mesh.kernel.errors import Failed
-from mesh.kernel.ids import CROCKFORD, Ids
+from mesh.kernel.ids import Ids, ulid_ms
 from mesh.kernel.limits import (
     AUDIT_DAYS_PER_REQUEST,
     AUDIT_ROWS_PER_REQUEST,
@@ -195,11 +195,3 @@ class _Shard:
     def take(self) -> dict[str, object]:
         """The newest row that is left."""
         return self._items.pop(0)
-
-
-def ulid_ms(ulid: str) -> int:
-    """The Unix ms in the first ten characters of a ULID."""
-    value = 0
-    for character in ulid[:10]:
-        value = value << 5 | CROCKFORD.index(character)
-    return value

@@ -18,7 +18,7 @@ from mesh.control.instance_key import InstanceKeys
 from mesh.control.rows import assign, item_of, record_of
 from mesh.control.secrets import open_delivery_url, seal_secret, seal_url, valid_now
 from mesh.kernel.clock import Clock
-from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid
+from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid, Refused
 from mesh.kernel.ids import Ids, Random, is_install_id
 from mesh.kernel.limits import TRANSACTION_TRIES
 from mesh.records.agent import Agent
@@ -147,6 +147,13 @@ class Installs:
             endpoint=record_of(by_sk.get(keys.DELIVERY, {}), Endpoint),
             enabling=enabling_of(settings),
         )
+
+    def find_whole(self, install_id: str) -> Whole | None:
+        """As `whole`, None for what was never made and for a tombstone. Raises Failed."""
+        try:
+            return self.whole(install_id)
+        except Refused:
+            return None
 
     def of_agent(
         self, agent_id: str, limit: int, after: str | None

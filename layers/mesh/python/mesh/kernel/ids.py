@@ -101,3 +101,11 @@ def is_minted(text: str) -> bool:
 def story_of(minted: str) -> str:
     """The ULID that `req_X`, `msg_X`, `run_X` and `out_X` share."""
     return minted[4:]
+
+
+def ulid_ms(ulid: str) -> int:
+    """The Unix milliseconds in the first ten characters of a ULID. ValueError for other characters."""
+    value = 0
+    for character in ulid[:10]:
+        value = value << 5 | CROCKFORD.index(character)
+    return value

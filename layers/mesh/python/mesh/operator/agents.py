@@ -111,7 +111,9 @@ def shown(agent: Agent) -> AgentShown:
             base_url=agent.model.base_url,
             credential_present=False,
         ),
-        limits=LimitsShown(**{name: getattr(agent.limits, name) for name in LimitsShown.model_fields}),
+        limits=LimitsShown(
+            **{name: getattr(agent.limits, name) for name in LimitsShown.model_fields}
+        ),
         status=agent.status,
         version=agent.version,
         created_at=rfc3339(agent.created_at),

@@ -16,7 +16,7 @@ Entry = Callable[[Mapping[str, Any], object], dict[str, Any]]
 """A Lambda entry point: trigger document and context in, JSON document out."""
 
 RESOURCES: Final = ("meta", "agents", "connectors", "outbox", "runs", "operators", "audit")
-"""The functions that have routes; each is one module of this package, with its routes in `ROUTES`."""
+"""The functions that have routes: each is one module of this package, its routes in `ROUTES`."""
 
 
 def build(resource: str, deps: OperatorDeps) -> Entry:

@@ -1,7 +1,7 @@
 """Owns the answer of the gateway's authorizer: who sends the request, or nobody.
 
-Refuses to deny: a gateway's own refusals cannot be given Mesh's form, so the functions refuse. What it
-passes on is proven; nothing else of an event may be taken for a principal.
+Refuses to deny: a gateway's own refusals cannot be given Mesh's form, so the functions refuse. What
+it passes on is proven; nothing else of an event may be taken for a principal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Owns cursors: where a listing goes on, sealed so that nobody but Mesh can make or change one.
 
-Refuses a cursor of another route, filter or operator: its seal is made over all three, with a key that
-belongs to the operator's token.
+Refuses a cursor of another route, filter or operator: its seal is made over all three, with a key
+that belongs to the operator's token.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Owns the order of every request to the operator API, and the one form of every answer.
 
-Refuses in one order, whatever the route: 401, then 403 by role without reading anything, then 404 by
-scope, then 413, 415, 400 and 422 of the body, then what the act itself refuses. A handler cannot change it:
-a route says what it needs, finds and takes, and the act is called last.
+Refuses in one order, whatever the route: 401, then 403 by role without reading anything, then 404
+by scope, then 413, 415, 400 and 422 of the body, then what the act itself refuses. A handler cannot
+change it: a route says what it needs, finds and takes, and the act is called last.
 """
 
 from __future__ import annotations
@@ -134,14 +134,12 @@ class Dispatcher:
         self._deps = deps
         self._plane = ControlPlane(deps)
 
-    def __call__(self, event: Mapping[str, Any], context: object) -> dict[str, Any]:
+    def __call__(self, event: Mapping[str, Any], _: object) -> dict[str, Any]:
         """Answers one HTTP API event (payload 2.0)."""
         request_id = self._deps.ids.mint("req")
         route = self._routes.get(str(event.get("routeKey")))
         operation = "none" if route is None else route.operation
         try:
-            if route is None:
-                raise not_found()
             answer = self._answer(route, event, request_id)
         except MeshError as error:
             if isinstance(error, Failed):
@@ -161,7 +159,11 @@ class Dispatcher:
         )
         return _answered(answer, request_id)
 
-    def _answer(self, route: Route[Any, Any], event: Mapping[str, Any], request_id: str) -> Answer:
+    def _answer(
+        self, route: Route[Any, Any] | None, event: Mapping[str, Any], request_id: str
+    ) -> Answer:
+        if route is None:
+            raise not_found()
         proven = proven_by(event)
         if route.needs is Needs.NOTHING:
             proven = proven or _ANYBODY
@@ -236,7 +238,10 @@ def _with(call: Call, *, minting: Minting | None, binding: str) -> Call:
 
 
 def _validated(model: type[BaseModel], given: bytes | Mapping[str, str]) -> BaseModel:
-    """`given` as `model`: a body strictly by JSON's types, a query from its text. Raises Invalid."""
+    """`given` as `model`: a body strictly by JSON's types, a query from its text.
+
+    Raises Invalid.
+    """
     try:
         if isinstance(given, bytes):
             return model.model_validate_json(given, strict=True)

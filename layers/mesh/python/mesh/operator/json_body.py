@@ -17,7 +17,8 @@ from mesh.kernel.errors import Invalid
 from mesh.kernel.limits import API_BODY_BYTES_MAX
 
 _MEDIA_TYPE: Final = re.compile(
-    r'[ \t]*application/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?', re.I | re.A
+    r'[ \t]*application/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?',
+    re.IGNORECASE | re.ASCII,
 )
 _INTEGER_DIGITS_MAX: Final = 20
 
@@ -79,5 +80,5 @@ def _refuse(_: str) -> object:
 
 
 def _integer(digits: str) -> object:
-    """An integer of the length that some field could have; longer ones are no integer to any field."""
+    """An integer of a length that some field could have; a longer one is none to any field."""
     return int(digits) if len(digits) <= _INTEGER_DIGITS_MAX else math.inf

@@ -1,7 +1,7 @@
 """Owns the shapes of the operator API: what it takes, checked to the letter, and what it answers.
 
-Refuses unknown fields, wrong types, blank names and control characters. Secrets have a field only where
-they are shown once.
+Refuses unknown fields, wrong types, blank names and control characters. Secrets have a field only
+where they are shown once.
 """
 
 from __future__ import annotations
@@ -439,7 +439,8 @@ class EntryShown(Shown):
     attempts: int
     next_attempt_at: Time | None
     last_attempt: AttemptShown | None
-    replay_requested: bool
+    replay_requested: bool | None
+    """Whether a replay is under way; null in lists, which do not look."""
 
 
 class EntryList(Shown):

@@ -1,0 +1,511 @@
+"""Owns the routes of connectors: an agent's installs, their states, secrets and delivery.
+
+Refuses to show a secret again, a delivery URL whole, and a list of hosts to be changed by anyone
+but an admin.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.control.agents import not_found, version_conflict
+from mesh.control.audit import Deed
+from mesh.control.idempotency import Minted
+from mesh.control.installs import KEEP, Keep, Wanted, Whole, host_of
+from mesh.control.secrets import valid_now
+from mesh.kernel.clock import DAY_MS, MINUTE_MS, rfc3339
+from mesh.kernel.errors import Conflict, Failed, Refused
+from mesh.kernel.limits import DISCARDS_PER_REQUEST, LIST_DAYS_PER_REQUEST
+from mesh.operator.agents import agent_of
+from mesh.operator.dispatch import Answer, Call, Needs, Route
+from mesh.operator.entries import Counts, counts, discard, standing, walk_outbox
+from mesh.operator.schemas import (
+    CapsBoth,
+    ConnectorCreated,
+    ConnectorList,
+    ConnectorNew,
+    ConnectorPut,
+    ConnectorShown,
+    DeliveryShown,
+    EnableTaken,
+    EngagementBoth,
+    Listing,
+    Nothing,
+    PingShown,
+    RefusalList,
+    RefusalShown,
+    RotateTaken,
+    Rotation,
+    SecretShown,
+)
+from mesh.records.agent import Agent
+from mesh.records.install import Caps, Engagement, Install, InstallState
+from mesh.records.operator import OperatorRole
+from mesh.records.outbox import EntryState
+from mesh.storage import keys
+from mesh.storage.items import Item
+
+
+def install_of(call: Call) -> Install:
+    """The install of the path's id. Raises `not_found`, the same where it is not the caller's."""
+    install = call.plane.installs.by_id(call.path["id"])
+    if (
+        install is None
+        or install.state is InstallState.DELETED
+        or not call.principal.reaches(install.agent_id)
+    ):
+        raise not_found()
+    return install
+
+
+def _list(call: Call, agent: Agent, query: Listing) -> Answer:
+    place = call.place(query.cursor)
+    after = None if place is None else str(place[0])
+    ids, last = call.plane.installs.of_agent(agent.agent_id, query.limit, after)
+    counted = counts(call.plane, agent, ids) if ids else {}
+    items = [
+        _shown(call, call.plane.installs.whole(install_id), counted[install_id])
+        for install_id in ids
+    ]
+    cursor = call.cursor(None if last is None else [last])
+    return Answer(ConnectorList(items=items, next_cursor=cursor))
+
+
+def _create(call: Call, agent: Agent, body: ConnectorNew) -> Answer:
+    if body.allow_hosts and call.principal.role is not OperatorRole.ADMIN:
+        raise Refused("forbidden", "only an admin sets allow_hosts")
+    secret: str | None = None
+    try:
+        install, secret = call.plane.installs.create(
+            agent,
+            _wanted(body, body.delivery_url),
+            kind=body.kind,
+            enable=body.enable,
+            skip_ping=body.skip_ping,
+            cause=call.cause,
+            minting=call.mint,
+        )
+        install_id = install.install_id
+    except Minted as minted:
+        install_id = str(minted.answer["install_id"])
+    whole = call.plane.installs.whole(install_id)
+    if whole.install.state is InstallState.ENABLING:
+        try:
+            whole = call.plane.enablement.go_on(whole, call.plane.generic, call.cause)
+        except (Failed, Conflict):
+            # The secret is shown whatever follows; enabling again goes on.
+            whole = call.plane.installs.whole(install_id)
+    install = whole.install
+    return Answer(
+        ConnectorCreated(
+            install_id=install_id,
+            kind=install.kind,
+            name=install.name,
+            agent=install.agent_slug,
+            ingress_url=call.plane.deps.settings.ingress_url,
+            state=install.state,
+            state_reason=install.state_reason,
+            secret=secret,
+            secret_version=install.secret_version,
+            delivery_url=install.delivery_shown,
+            version=install.version,
+            replayed=secret is None,
+        ),
+        201,
+    )
+
+
+def _get(call: Call, install: Install, _: Nothing) -> Answer:
+    return _answer(call, call.plane.installs.whole(install.install_id))
+
+
+def _put(call: Call, install: Install, body: ConnectorPut) -> Answer:
+    if body.allow_hosts != install.allow_hosts and call.principal.role is not OperatorRole.ADMIN:
+        raise Refused("forbidden", "only an admin changes allow_hosts")
+    url = body.delivery_url if "delivery_url" in body.model_fields_set else KEEP
+    moves = _host_changes(install, url)
+    if moves and body.pending is None and _waiting(call, install):
+        raise Conflict(
+            "state_conflict",
+            "replies wait for the old host; say pending: send or discard",
+        )
+    if moves and body.pending == "discard":
+        if install.version != body.version:
+            raise version_conflict(install.version)
+        _discard_waiting(call, install)
+    call.plane.installs.update(install, _wanted(body, url), version=body.version, cause=call.cause)
+    return _answer(call, call.plane.installs.whole(install.install_id))
+
+
+def _delete(call: Call, install: Install, _: Nothing) -> Answer:
+    call.plane.enablement.remove(install, call.cause)
+    return Answer(None, 204)
+
+
+def _enable(call: Call, install: Install, body: EnableTaken) -> Answer:
+    whole = call.plane.enablement.enable(
+        install.install_id, call.plane.generic, skip_ping=body.skip_ping, cause=call.cause
+    )
+    return _answer(call, whole)
+
+
+def _disable(call: Call, install: Install, _: Nothing) -> Answer:
+    return _answer(call, call.plane.enablement.disable(install.install_id, call.cause))
+
+
+def _rotate(call: Call, install: Install, body: RotateTaken) -> Answer:
+    try:
+        rotated = call.plane.installs.rotate(
+            install.install_id,
+            overlap_s=body.overlap_seconds,
+            force=body.force,
+            cause=call.cause,
+            minting=call.mint,
+        )
+    except Minted as minted:
+        version, until = minted.answer["version"], minted.answer["previous_valid_until"]
+        assert isinstance(version, int), "the record of a rotation names its version"
+        return Answer(
+            Rotation(
+                install_id=install.install_id,
+                secret=None,
+                version=version,
+                previous_valid_until=_time(until if isinstance(until, int) else None),
+                replayed=True,
+            )
+        )
+    return Answer(
+        Rotation(
+            install_id=install.install_id,
+            secret=rotated.secret,
+            version=rotated.version,
+            previous_valid_until=_time(rotated.previous_valid_until),
+        )
+    )
+
+
+def _end_overlap(call: Call, install: Install, _: Nothing) -> Answer:
+    call.plane.installs.end_overlap(install.install_id, call.cause)
+    return _answer(call, call.plane.installs.whole(install.install_id))
+
+
+def _ping(call: Call, install: Install, _: Nothing) -> Answer:
+    whole = call.plane.installs.whole(install.install_id)
+    if whole.install.delivery_url is None:
+        raise Conflict("state_conflict", "there is no delivery URL to ping; set one first")
+    deed = Deed(action="connector.ping", target=install.install_id, agent_id=install.agent_id)
+    call.plane.audit.commit((), call.cause, deed)
+    try:
+        pinged = call.plane.generic.ping(whole)
+    except Failed as failed:
+        return Answer(
+            PingShown(
+                delivered=False,
+                outbound_id=None,
+                http_status=None,
+                duration_ms=None,
+                reason=failed.message,
+            )
+        )
+    return Answer(
+        PingShown(
+            delivered=True,
+            outbound_id=pinged.outbound_id,
+            http_status=pinged.status,
+            duration_ms=pinged.duration_ms,
+            reason=None,
+        )
+    )
+
+
+def _resume_delivery(call: Call, install: Install, _: Nothing) -> Answer:
+    return _answer(call, call.plane.enablement.resume_delivery(install.install_id, call.cause))
+
+
+def _refusals(call: Call, install: Install, query: Listing) -> Answer:
+    """Newest first, by day and minute; so many days a request."""
+    deps = call.plane.deps
+    now = deps.clock.now_ms()
+    place = call.place(query.cursor)
+    day, before = (now // DAY_MS, "~") if place is None else (int(place[0]), str(place[1]))
+    oldest = max(install.created_at, now - deps.settings.attempts_kept_days * DAY_MS) // DAY_MS
+    items: list[RefusalShown] = []
+    for _ in range(LIST_DAYS_PER_REQUEST):
+        if day < oldest:
+            return Answer(RefusalList(items=items, next_cursor=None))
+        page = deps.table.query(
+            keys.refused_day(install.install_id, day * DAY_MS),
+            between=("0", before),
+            forward=False,
+            limit=query.limit + 2,
+        )
+        for row in page.items:
+            if row["sk"] == before:
+                continue
+            if len(items) == query.limit:
+                return Answer(RefusalList(items=items, next_cursor=call.cursor([day, before])))
+            items.append(_refusal(row))
+            before = row["sk"]
+        if page.last is None:
+            day, before = day - 1, "~"
+    return Answer(RefusalList(items=items, next_cursor=call.cursor([day, before])))
+
+
+def _refusal(row: Item) -> RefusalShown:
+    ids = dict.fromkeys([row["first_request_id"], row["last_request_id"]])
+    return RefusalShown(
+        reason=row["reason"],
+        minute=rfc3339(row["first_at"] // MINUTE_MS * MINUTE_MS),
+        count=row["n"],
+        first_at=rfc3339(row["first_at"]),
+        last_at=rfc3339(row["last_at"]),
+        last_request_ids=list(ids),
+        clock_skew_s=row["last_skew_s"],
+    )
+
+
+def _wanted(body: ConnectorNew | ConnectorPut, url: str | Keep | None) -> Wanted:
+    return Wanted(
+        name=body.name,
+        delivery_url=url,
+        allow_hosts=body.allow_hosts,
+        engagement=Engagement(**body.engagement.model_dump()),
+        caps=Caps(**body.caps.model_dump()),
+        failure_replies=body.failure_replies,
+    )
+
+
+def _host_changes(install: Install, url: str | Keep | None) -> bool:
+    """Whether replies that wait would go to another host than they were made for."""
+    if install.delivery_host is None or url is None or isinstance(url, Keep):
+        return False
+    return url != install.delivery_shown and host_of(url) != install.delivery_host
+
+
+def _waiting(call: Call, install: Install) -> bool:
+    agent = call.plane.agents.by_id(install.agent_id)
+    if agent is None:
+        return False
+    return counts(call.plane, agent, [install.install_id])[install.install_id].pending > 0
+
+
+def _discard_waiting(call: Call, install: Install) -> None:
+    """Discards what waits, each entry with an audit row of its own, before the host changes.
+
+    Raises Conflict when something is left that would go to the new host: put the same again.
+    """
+    agent = call.plane.agents.by_id(install.agent_id)
+    if agent is None:
+        return
+    walk = walk_outbox(call.plane, agent, None, None)
+    done = 0
+    for each in standing(call.plane, walk):
+        entry = each.entry
+        if entry.install_id != install.install_id or entry.state is not EntryState.PENDING:
+            continue
+        if done == DISCARDS_PER_REQUEST:
+            raise Conflict("state_conflict", "more replies wait; put the same again")
+        discard(call, each.conversation_id, entry)
+        done += 1
+
+
+def _answer(call: Call, whole: Whole) -> Answer:
+    install = whole.install
+    agent = call.plane.agents.by_id(install.agent_id)
+    counted = counts(call.plane, agent, [install.install_id]) if agent is not None else {}
+    return Answer(_shown(call, whole, counted.get(install.install_id, Counts())))
+
+
+def _shown(call: Call, whole: Whole, counted: Counts) -> ConnectorShown:
+    """An install as it is shown, from what was read of it."""
+    install, endpoint = whole.install, whole.endpoint
+    now = call.plane.deps.clock.now_ms()
+    valid = valid_now(whole.secrets, now)
+    previous = valid[1] if len(valid) > 1 else None
+    return ConnectorShown(
+        install_id=install.install_id,
+        kind=install.kind,
+        name=install.name,
+        agent=install.agent_slug,
+        ingress_url=call.plane.deps.settings.ingress_url,
+        state=install.state,
+        state_reason=install.state_reason,
+        delivery_url=install.delivery_shown,
+        allow_hosts=install.allow_hosts,
+        engagement=EngagementBoth(
+            policy=install.engagement.policy,
+            allow_actors=install.engagement.allow_actors,
+            deny_actors=install.engagement.deny_actors,
+            busy=install.engagement.busy,
+        ),
+        caps=CapsBoth(
+            conversations=install.caps.conversations,
+            actors=install.caps.actors,
+            messages_per_minute=install.caps.messages_per_minute,
+            waiting=install.caps.waiting,
+        ),
+        failure_replies=install.failure_replies,
+        delivery=DeliveryShown(
+            state=endpoint.state,
+            reason=endpoint.reason,
+            failing_since=_time(endpoint.failing_since),
+            oldest_pending_at=_time(counted.oldest_pending_at),
+            pending=counted.pending,
+            dead=counted.dead,
+        ),
+        secret=SecretShown(
+            version=install.secret_version,
+            created_at=rfc3339(valid[0].created_at),
+            previous_valid_until=_time(previous.valid_until if previous else None),
+            previous_last_used_at=_time(previous.last_used_at if previous else None),
+        ),
+        version=install.version,
+        created_at=rfc3339(install.created_at),
+    )
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)
+
+
+_OF_AGENT: Final = "/api/agents/{slug}/connectors"
+_ONE: Final = "/api/connectors/{id}"
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path=_OF_AGENT,
+        operation="listConnectors",
+        summary="The connectors of an agent, oldest first",
+        needs=Needs.VIEWER,
+        find=agent_of,
+        takes=Listing,
+        act=_list,
+        answers=ConnectorList,
+    ),
+    Route(
+        method="POST",
+        path=_OF_AGENT,
+        operation="createConnector",
+        summary="Make a connector; its secret is shown in this answer and never again",
+        needs=Needs.OPERATOR,
+        find=agent_of,
+        takes=ConnectorNew,
+        act=_create,
+        answers=ConnectorCreated,
+        status=201,
+        mints=True,
+    ),
+    Route(
+        method="GET",
+        path=_ONE,
+        operation="getConnector",
+        summary="One connector",
+        needs=Needs.VIEWER,
+        find=install_of,
+        takes=Nothing,
+        act=_get,
+        answers=ConnectorShown,
+    ),
+    Route(
+        method="PUT",
+        path=_ONE,
+        operation="putConnector",
+        summary="Replace a connector's settings",
+        needs=Needs.OPERATOR,
+        find=install_of,
+        takes=ConnectorPut,
+        act=_put,
+        answers=ConnectorShown,
+    ),
+    Route(
+        method="DELETE",
+        path=_ONE,
+        operation="deleteConnector",
+        summary="Delete a connector; what waits in it is never sent",
+        needs=Needs.OPERATOR,
+        find=install_of,
+        takes=Nothing,
+        act=_delete,
+        answers=None,
+        status=204,
+    ),
+    Route(
+        method="POST",
+        path=f"{_ONE}/enable",
+        operation="enableConnector",
+        summary="Run the steps of enabling that are left, and answer the state reached",
+        needs=Needs.OPERATOR,
+        find=install_of,
+        takes=EnableTaken,
+        act=_enable,
+        answers=ConnectorShown,
+    ),
+    Route(
+        method="POST",
+        path=f"{_ONE}/disable",
+        operation="disableConnector",
+        summary="Close a connector, and wait for the deliveries in flight",
+        needs=Needs.OPERATOR,
+        find=install_of,
+        takes=Nothing,
+        act=_disable,
+        answers=ConnectorShown,
+    ),
+    Route(
+        method="POST",
+        path=f"{_ONE}/rotate",
+        operation="rotateSecret",
+        summary="Mint a new secret; it is shown in this answer and never again",
+        needs=Needs.OPERATOR,
+        find=install_of,
+        takes=RotateTaken,
+        act=_rotate,
+        answers=Rotation,
+        mints=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{_ONE}/end-overlap",
+        operation="endOverlap",
+        summary="Revoke the previous secret now",
+        needs=Needs.OPERATOR,
+        find=install_of,
+        takes=Nothing,
+        act=_end_overlap,
+        answers=ConnectorShown,
+    ),
+    Route(
+        method="POST",
+        path=f"{_ONE}/ping",
+        operation="pingConnector",
+        summary="Post a signed ping to the delivery URL",
+        needs=Needs.OPERATOR,
+        find=install_of,
+        takes=Nothing,
+        act=_ping,
+        answers=PingShown,
+    ),
+    Route(
+        method="POST",
+        path=f"{_ONE}/resume-delivery",
+        operation="resumeDelivery",
+        summary="Take the receiver as healthy, and send what waits",
+        needs=Needs.OPERATOR,
+        find=install_of,
+        takes=Nothing,
+        act=_resume_delivery,
+        answers=ConnectorShown,
+    ),
+    Route(
+        method="GET",
+        path=f"{_ONE}/refusals",
+        operation="listRefusals",
+        summary="What proven callers were refused, by reason and minute",
+        needs=Needs.VIEWER,
+        find=install_of,
+        takes=Listing,
+        act=_refusals,
+        answers=RefusalList,
+    ),
+)

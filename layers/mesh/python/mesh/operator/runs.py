@@ -1,0 +1,251 @@
+"""Owns the routes of runs, and of the question why a turn did or did not happen.
+
+Refuses to tell of a message before it is known whose it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.control.agents import not_found
+from mesh.control.rows import record_of
+from mesh.kernel.clock import MINUTE_MS, rfc3339
+from mesh.kernel.errors import Refused
+from mesh.kernel.ids import is_minted, story_of, ulid_ms
+from mesh.kernel.limits import INSTALLS_PER_AGENT_MAX, LIST_LIMIT_MAX, LIST_ROWS_PER_REQUEST
+from mesh.operator.agents import agent_of
+from mesh.operator.dispatch import Answer, Call, Needs, Route, nothing
+from mesh.operator.entries import in_batches
+from mesh.operator.explain import explain
+from mesh.operator.happened import Place, Walk
+from mesh.operator.outbox import story_by_id
+from mesh.operator.schemas import (
+    BudgetShown,
+    BudgetsShown,
+    ExplainEvent,
+    Explanation,
+    MessageSearch,
+    Nothing,
+    RunList,
+    RunListing,
+    RunShown,
+    RunSummary,
+    StepShown,
+)
+from mesh.operator.stories import Run, run_of, steps_of
+from mesh.records.agent import Agent, Limits
+from mesh.records.run import Claim, RunStatus, Step, StepKind, Story
+from mesh.storage import keys
+from mesh.storage.items import Item
+
+
+def run_by_id(call: Call) -> Story:
+    """The story of the path's `run_…` id. Raises `not_found`."""
+    story = story_by_id(call, call.path["id"], ("run_",))
+    if story.status is None:
+        raise not_found()
+    return story
+
+
+def _list(call: Call, agent: Agent, query: RunListing) -> Answer:
+    told = call.place(query.cursor)
+    place = None if told is None else Place(int(told[0]), str(told[1]))
+    walk = Walk(
+        call.plane.deps.table,
+        lambda at_ms: keys.runs_lists(agent.agent_id, at_ms),
+        newest_ms=call.plane.deps.clock.now_ms(),
+        oldest_ms=agent.created_at,
+        place=place,
+    )
+    items: list[RunSummary] = []
+    further: Place | None = None
+    stopped = False
+    for number, (found, item) in enumerate(in_batches(call.plane, iter(walk))):
+        if len(items) == query.limit or number == LIST_ROWS_PER_REQUEST:
+            stopped = True
+            break
+        further = found.place
+        story = record_of(item, Story)
+        if query.install_id not in (None, story.install_id):
+            continue
+        run = run_of(call, story)
+        if run.status is not None and query.status in (None, run.status):
+            items.append(RunSummary.model_validate(_summary(run, run.status)))
+    end = further if stopped else walk.place
+    cursor = call.cursor(None if end is None else [end.day, end.before])
+    return Answer(RunList(items=items, next_cursor=cursor))
+
+
+def _get(call: Call, story: Story, _: Nothing) -> Answer:
+    run, steps = run_of(call, story), steps_of(call, story)
+    agent = call.plane.agents.by_id(story.agent_id)
+    limits = Limits() if agent is None else agent.limits
+    fields = {
+        **_summary(run, run.status or RunStatus.QUEUED),
+        "outbound_id": f"out_{story.story}" if run.story.sequence is not None else None,
+        "budgets": _budgets(call, run, steps, limits),
+        "steps": [_step(step) for step in steps],
+    }
+    return Answer(RunShown.model_validate(fields))
+
+
+def _explain_id(call: Call, story: Story | None, _: Nothing) -> Answer:
+    if story is not None:
+        return Answer(explain(call, story))
+    refused = _refused(call, call.path["id"])
+    if refused is None:
+        raise not_found()
+    return Answer(refused)
+
+
+def _explain_message(call: Call, _: None, query: MessageSearch) -> Answer:
+    install = call.plane.installs.by_id(query.install_id)
+    if install is None or not call.principal.reaches(install.agent_id):
+        raise not_found()
+    table = call.plane.deps.table
+    claim = table.get(keys.claim(install.install_id, query.conversation_key, query.message_id))
+    item = claim and table.get(keys.story(record_of(claim, Claim).story))
+    if not item:
+        raise Refused(
+            "not_found",
+            "no such message was taken in; mesh connector refusals may tell why",
+        )
+    return Answer(explain(call, record_of(item, Story)))
+
+
+def story_or_request(call: Call) -> Story | None:
+    """The story of any of its ids; None for a request id that may have been refused."""
+    minted = call.path["id"]
+    try:
+        return story_by_id(call, minted, ("msg_", "run_", "out_", "req_"))
+    except Refused:
+        if minted.startswith("req_") and is_minted(minted):
+            return None
+        raise
+
+
+def _refused(call: Call, request_id: str) -> Explanation | None:
+    """A refusal of a proven caller that kept this very request id, among the caller's installs.
+
+    The id tells the minute; the install is not known, so those that the principal reaches are
+    asked.
+    """
+    at_ms = ulid_ms(story_of(request_id))
+    reach = call.principal.agents
+    agents = call.plane.agents
+    reached = agents.page(LIST_LIMIT_MAX, None)[0] if reach is None else agents.many(reach)
+    for agent in reached:
+        ids, _ = call.plane.installs.of_agent(agent.agent_id, INSTALLS_PER_AGENT_MAX, None)
+        for install_id in ids:
+            page = call.plane.deps.table.query(
+                keys.refused_day(install_id, at_ms), prefix=f"{at_ms // MINUTE_MS:012d}#"
+            )
+            for row in page.items:
+                if request_id in (row["first_request_id"], row["last_request_id"]):
+                    return _refusal(request_id, install_id, row)
+    return None
+
+
+def _refusal(request_id: str, install_id: str, row: Item) -> Explanation:
+    event = ExplainEvent(
+        at=rfc3339(row["last_at"] if row["last_request_id"] == request_id else row["first_at"]),
+        kind="refused",
+        rule="ingress",
+        reason=row["reason"],
+        ids={"request_id": request_id, "install_id": install_id},
+        text=f"a signed request was refused: {row['reason']}; {row['n']} such in that minute,"
+        f" the caller's clock is off by {row['last_skew_s']} s",
+    )
+    return Explanation(
+        subject={"id": request_id, "install_id": install_id},
+        events=[event],
+        next="nothing: the caller was told, and nothing was taken in",
+    )
+
+
+def _summary(run: Run, status: RunStatus) -> dict[str, object]:
+    story = run.story
+    started = story.started_at or (run.pending.first_leased_at if run.pending else None)
+    return {
+        "run_id": f"run_{story.story}",
+        "status": status,
+        "reason": story.run_reason,
+        "install_id": story.install_id,
+        "conversation_id": story.conversation_id,
+        "message_id": story.message_id,
+        "received_at": rfc3339(story.received_at),
+        "started_at": None if started is None else rfc3339(started),
+        "ended_at": None if story.ended_at is None else rfc3339(story.ended_at),
+    }
+
+
+def _budgets(call: Call, run: Run, steps: list[Step], limits: Limits) -> BudgetsShown:
+    story = run.story
+    started = story.started_at or (run.pending.first_leased_at if run.pending else None)
+    until = story.ended_at or call.plane.deps.clock.now_ms()
+    seconds = 0 if started is None else max(0, until - started) // 1000
+    tools = sum(step.kind is StepKind.TOOL for step in steps)
+    return BudgetsShown(
+        steps=BudgetShown(used=len(steps), limit=limits.steps),
+        tool_calls=BudgetShown(used=tools, limit=limits.tool_calls),
+        seconds=BudgetShown(used=seconds, limit=limits.seconds),
+    )
+
+
+def _step(step: Step) -> StepShown:
+    return StepShown(
+        kind=step.kind,
+        tool=step.tool,
+        status=step.status,
+        observation_kind=None,
+        started_at=rfc3339(step.started_at),
+        ended_at=None if step.ended_at is None else rfc3339(step.ended_at),
+    )
+
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/api/agents/{slug}/runs",
+        operation="listRuns",
+        summary="An agent's runs, newest first",
+        needs=Needs.VIEWER,
+        find=agent_of,
+        takes=RunListing,
+        act=_list,
+        answers=RunList,
+    ),
+    Route(
+        method="GET",
+        path="/api/runs/{id}",
+        operation="getRun",
+        summary="One run, with its steps",
+        needs=Needs.VIEWER,
+        find=run_by_id,
+        takes=Nothing,
+        act=_get,
+        answers=RunShown,
+    ),
+    Route(
+        method="GET",
+        path="/api/explain",
+        operation="explainMessage",
+        summary="Why a message, by its sender's ids, did or did not start a turn",
+        needs=Needs.VIEWER,
+        find=nothing,
+        takes=MessageSearch,
+        act=_explain_message,
+        answers=Explanation,
+    ),
+    Route(
+        method="GET",
+        path="/api/explain/{id}",
+        operation="explain",
+        summary="The whole story that an id belongs to: msg_, run_, out_ or req_",
+        needs=Needs.VIEWER,
+        find=story_or_request,
+        takes=Nothing,
+        act=_explain_id,
+        answers=Explanation,
+    ),
+)
