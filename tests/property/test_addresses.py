@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
+
 from mesh.security.addresses import judge
 from mesh.security.urls import Reason, Refusal, Target, judge_url
 

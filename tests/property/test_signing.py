@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
+
 from mesh.kernel.ids import CROCKFORD
 from mesh.security import signing
 
