@@ -1,0 +1,34 @@
+"""Owns the run of all benchmarks: `make bench`.
+
+Refuses to judge by exit status: it measures, prints a table and writes `bench.json`.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.benchmarks import costs, history
+from tests.benchmarks.figures import Figure, show, write_json
+
+ROOT = Path(__file__).parents[2]
+
+
+def main() -> None:
+    console = Console()
+    figures: dict[str, Figure] = {}
+    for what, measure in (
+        ("counting calls and units", costs.figures),
+        ("growing a history", history.figures),
+    ):
+        with console.status(what):
+            figures |= measure()
+    write_json(figures, ROOT / "bench.json")
+    show(figures, console)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    main()
