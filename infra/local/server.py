@@ -34,7 +34,7 @@ class Server:
     def __init__(self, port: int, log: Log) -> None:
         self._http = _HttpServer((HOST, port), _Connection, log)
         self._thread = threading.Thread(
-            target=self._http.serve_forever, kwargs={"poll_interval": 0.5}, daemon=True
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True
         )
 
     @property

@@ -378,20 +378,27 @@ def test_a_name_from_outside_cannot_act_on_the_terminal(mesh: Line, api: Api) ->
 
 
 def test_without_an_agent_every_agents_outbox_is_listed(mesh: Line, api: Api) -> None:
-    entry = {"outbound_id": "out_1", "state": "dead", "install_id": INSTALL, "attempts": 2}
-    other = entry | {"install_id": "ins_other"}
-    api.on("GET /api/agents", 200, {"items": [AGENT], "next_cursor": None})
-    api.on("GET /api/agents/ada/outbox", 200, {"items": [entry, other], "next_cursor": None})
-    line = ("outbox", "list", "--connector", INSTALL, "--status", "dead", "--json")
-    code, out, _ = mesh(*line)
+    entry = {"outbound_id": "out_1", "status": "dead", "install_id": INSTALL, "attempts": 2}
+    other = AGENT | {"slug": "bob"}
+    api.on("GET /api/agents", 200, {"items": [AGENT, other], "next_cursor": None})
+    api.on("GET /api/agents/ada/outbox", 200, {"items": [entry], "next_cursor": None})
+    api.on("GET /api/agents/bob/outbox", 200, {"items": [entry], "next_cursor": None})
+    code, out, _ = mesh("outbox", "list", "--status", "dead", "--json")
     assert code == 0
-    assert json.loads(out)["items"] == [entry]
+    assert json.loads(out)["items"] == [entry, entry]
     assert api.requests[-1].url.params["status"] == "dead"
+
+
+def test_an_installs_outbox_is_asked_of_its_agent(mesh: Line, api: Api) -> None:
+    api.on(f"GET /api/connectors/{INSTALL}", 200, CONNECTOR | {"agent": "ada"})
+    api.on("GET /api/agents/ada/outbox", 200, {"items": [], "next_cursor": None})
+    assert mesh("outbox", "list", "--connector", INSTALL)[0] == 0
+    assert dict(api.requests[-1].url.params) == {"limit": "50", "install_id": INSTALL}
 
 
 def test_explain_takes_the_callers_own_ids(mesh: Line, api: Api) -> None:
     story = {
-        "subject": "msg_1",
+        "subject": {"id": "msg_1", "run_id": None},
         "events": [
             {
                 "at": "2026-11-30T05:42:35.123Z",

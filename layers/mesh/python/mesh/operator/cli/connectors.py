@@ -362,8 +362,10 @@ def ping(invocation: Invocation, install_id: str) -> int:
     if invocation.as_json:
         invocation.terminal.document(answer)
     else:
-        invocation.terminal.fields((name, value) for name, value in answer.items())
-    return 0 if answer.get("ok", True) else REFUSED
+        invocation.terminal.fields(
+            (name.replace("_", " "), value) for name, value in answer.items()
+        )
+    return 0 if answer["delivered"] else REFUSED
 
 
 @group.command("rotate")
@@ -440,7 +442,7 @@ def refusals(invocation: Invocation, install_id: str, **given: Any) -> None:
                 when(each.get("minute")),
                 each.get("reason"),
                 each.get("count"),
-                each.get("skew_s"),
+                each["clock_skew_s"],
                 each.get("last_request_ids"),
             ),
         )

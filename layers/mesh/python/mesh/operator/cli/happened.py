@@ -11,11 +11,12 @@ from typing import Any, Final
 import click
 
 from mesh.operator.cli.command import Invocation, Paging, common, paged, parameters, show_list
-from mesh.operator.cli.connectors import pages_of_agents
+from mesh.operator.cli.connectors import pages_of_agents, path_of
 from mesh.operator.cli.failure import CommandError
 from mesh.operator.cli.terminal import WIDTH, clean, when
-from mesh.operator.client import Json, segment
+from mesh.operator.client import Json, OperatorClient, segment
 
+RUN_STATES: Final = ("queued", "running", "completed", "failed", "cancelled", "expired")
 ENTRY_STATES: Final = ("pending", "delivered", "dead", "discarded", "undeliverable")
 
 
@@ -41,26 +42,29 @@ def outbox_list(
     """List outbox entries, newest first."""
     paging = Paging(**given)
     with invocation.client() as client:
-        pages = pages_of_agents(client, agent, "outbox", paging, status=status)
-        if connector is not None:
-            pages = (_only(page, connector) for page in pages)
+        agent = agent or agent_of(client, connector)
+        pages = pages_of_agents(
+            client, agent, "outbox", paging, status=status, install_id=connector
+        )
         show_list(
             invocation,
             pages,
             paging,
-            ("ENTRY", "STATE", "ATTEMPTS", "CREATED", "NEXT ATTEMPT"),
+            ("ENTRY", "STATUS", "TRIES", "CREATED"),
             lambda entry: (
                 entry["outbound_id"],
-                entry["state"],
-                entry.get("attempts"),
-                when(entry.get("created_at")),
-                when(entry.get("due_at")),
+                entry["status"],
+                entry["attempts"],
+                when(entry["created_at"]),
             ),
         )
 
 
-def _only(page: Json, install_id: str) -> Json:
-    return {**page, "items": [e for e in page["items"] if e.get("install_id") == install_id]}
+def agent_of(client: OperatorClient, connector: str | None) -> str | None:
+    """The slug of the agent whose install it is; None without an install."""
+    if connector is None:
+        return None
+    return str(client.call("GET", path_of(connector))["agent"])
 
 
 @outbox.command("attempts")
@@ -75,13 +79,13 @@ def attempts(invocation: Invocation, outbound_id: str, **given: Any) -> None:
             invocation,
             client.pages(f"{entry_path(outbound_id)}/attempts", parameters(paging)),
             paging,
-            ("#", "AT", "ENDED", "STATUS", "DETAIL"),
+            ("#", "AT", "END", "HTTP", "DETAIL"),
             lambda each: (
                 each.get("number"),
-                when(each.get("at") or each.get("started_at")),
-                each.get("end"),
-                each.get("http_status"),
-                each.get("detail"),
+                when(each["at"]),
+                each["end"] or "in flight",
+                each["http_status"],
+                each["detail"],
             ),
         )
 
@@ -124,22 +128,32 @@ def run() -> None:
 
 @run.command("list")
 @click.option("--agent", metavar="SLUG", help="Of this agent alone.")
+@click.option("--connector", metavar="ID", help="Of this install alone.")
+@click.option("--status", type=click.Choice(RUN_STATES))
 @paged
 @common
-def run_list(invocation: Invocation, agent: str | None, **given: Any) -> None:
+def run_list(
+    invocation: Invocation,
+    *,
+    agent: str | None,
+    connector: str | None,
+    status: str | None,
+    **given: Any,
+) -> None:
     """List runs, newest first."""
     paging = Paging(**given)
     with invocation.client() as client:
+        agent = agent or agent_of(client, connector)
         show_list(
             invocation,
-            pages_of_agents(client, agent, "runs", paging),
+            pages_of_agents(client, agent, "runs", paging, status=status, install_id=connector),
             paging,
-            ("RUN", "STATUS", "REASON", "MESSAGE"),
+            ("RUN", "STATUS", "REASON", "RECEIVED"),
             lambda each: (
                 each["run_id"],
                 each["status"],
-                each.get("reason"),
-                each.get("message_id"),
+                each["reason"],
+                when(each["received_at"]),
             ),
         )
 
@@ -158,9 +172,18 @@ def run_show(invocation: Invocation, run_id: str) -> None:
         [
             ("run", each["run_id"]),
             ("status", each["status"]),
-            ("reason", each.get("reason")),
-            ("conversation", each.get("conversation_id")),
-            ("message", each.get("message_id")),
+            ("reason", each["reason"]),
+            ("install", each["install_id"]),
+            ("conversation", each["conversation_id"]),
+            ("message", each["message_id"]),
+            ("reply", each["outbound_id"]),
+            ("received", when(each["received_at"])),
+            ("started", when(each["started_at"])),
+            ("ended", when(each["ended_at"])),
+            *(
+                (f"budget {name}", f"{budget['used']} of {budget['limit']}")
+                for name, budget in each["budgets"].items()
+            ),
         ]
     )
     invocation.terminal.say()
@@ -214,11 +237,9 @@ def explain(
 def tell(invocation: Invocation, story: Json) -> None:
     """A story for people: each event with its time, and what comes next."""
     terminal = invocation.terminal
-    subject = story.get("subject")
-    if isinstance(subject, dict):
-        terminal.fields((name.replace("_", " "), value) for name, value in subject.items())
-    else:
-        terminal.say(clean(subject))
+    subject = story["subject"]
+    terminal.fields((name.replace("_", " "), value) for name, value in subject.items())
+    told = {subject_id for subject_id in subject.values() if subject_id is not None}
     for event in story["events"]:
         reason = f" ({clean(event['reason'])})" if event.get("reason") else ""
         terminal.say()
@@ -226,15 +247,10 @@ def tell(invocation: Invocation, story: Json) -> None:
         for line in textwrap.wrap(clean(event.get("text") or ""), WIDTH - 4):
             terminal.say(f"    {line}")
         for name, value in (event.get("ids") or {}).items():
-            terminal.say(f"    {clean(name).replace('_', ' ')}: {clean(value)}")
-    if story.get("next"):
-        terminal.say(f"\nnext: {clean(_next_text(story['next']))}")
-
-
-def _next_text(value: Json) -> str:
-    if isinstance(value, dict):
-        return str(value.get("text") or ", ".join(f"{k} {v}" for k, v in value.items()))
-    return str(value)
+            if value not in told:  # an id is told once
+                terminal.say(f"    {clean(name).replace('_', ' ')}: {clean(value)}")
+                told.add(value)
+    terminal.say("\n" + textwrap.fill(f"next: {clean(story['next'])}", WIDTH))
 
 
 @click.group("audit")
@@ -268,6 +284,10 @@ def audit_list(
             invocation,
             client.pages("/api/audit", asked),
             paging,
-            ("AT", "ACTOR", "ACTION", "TARGET"),
-            lambda each: (when(each["at"]), each["actor"], each["action"], each["target"]),
+            ("AT", "ACTION", "TARGET AND ACTOR"),
+            lambda each: (
+                when(each["at"]),
+                each["action"],
+                (each["target"], f"by {each['actor']}"),
+            ),
         )

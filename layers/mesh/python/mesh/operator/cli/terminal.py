@@ -74,7 +74,10 @@ class Terminal:
             click.echo(f"{name.ljust(width)}  {_coloured(value)}")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """A table that fits the terminal, or 80 columns; long values go on below, none is cut."""
+        """A table that fits the terminal, or 80 columns; long values go on below, none is cut.
+
+        A cell that is a tuple has a line for each of its members.
+        """
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
@@ -85,7 +88,10 @@ class Terminal:
             table.add_column(column, overflow="fold", no_wrap=number == 0)
         count = 0
         for row in rows:
-            cells = [clean(cell) for cell in row]
+            cells = [
+                "\n".join(map(clean, cell)) if isinstance(cell, tuple) else clean(cell)
+                for cell in row
+            ]
             table.add_row(*(Text(cell, style=_style(cell)) for cell in cells))
             count += 1
         console = Console(highlight=False, soft_wrap=False)
