@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from mesh.kernel.clock import Clock, SystemClock
@@ -195,7 +195,7 @@ def _operator(resource: str) -> Callable[[Ports], Handler]:
             table=ports.table,
             bell=ports.bell,
             instance_keys=ports.instance_keys,
-            egress=ports.egress(ports.clock),
+            egress=partial(ports.egress, ports.clock),
             clock=ports.clock,
             ids=ports.ids,
             random=ports.random,

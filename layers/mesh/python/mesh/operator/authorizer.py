@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from mesh.control.operators import Proven
-from mesh.operator.deps import ControlPlane, OperatorDeps
+from mesh.control.audit import AuditTrail
+from mesh.control.operators import Operators, Proven
+from mesh.operator.deps import OperatorDeps
 from mesh.records.operator import Principal
 
 NOBODY: Final = "none"
@@ -22,7 +23,7 @@ NOBODY: Final = "none"
 
 def authorizer(deps: OperatorDeps) -> Callable[[Mapping[str, Any], object], dict[str, Any]]:
     """The entry point of the authorizer: HTTP API, payload 2.0, simple response."""
-    operators = ControlPlane(deps).operators
+    operators = operators_of(deps)
 
     def authorize(event: Mapping[str, Any], _: object) -> dict[str, Any]:
         headers: Mapping[str, str] = event.get("headers") or {}
@@ -31,6 +32,12 @@ def authorizer(deps: OperatorDeps) -> Callable[[Mapping[str, Any], object], dict
         return {"isAuthorized": True, "context": context_of(proven)}
 
     return authorize
+
+
+def operators_of(deps: OperatorDeps) -> Operators:
+    """Operators alone, without the rest of the control plane."""
+    audit = AuditTrail(deps.table, deps.clock, deps.ids, deps.settings.audit_kept_days)
+    return Operators(deps.table, deps.clock, deps.ids, deps.random, audit)
 
 
 def context_of(proven: Proven | None) -> dict[str, str]:

@@ -10,21 +10,22 @@ from typing import Any
 
 from mesh.control.operators import bootstrap
 from mesh.kernel.clock import rfc3339
-from mesh.operator.deps import ControlPlane, OperatorDeps
+from mesh.operator.authorizer import operators_of
+from mesh.operator.deps import OperatorDeps
 
 _NAME_CHARS_MAX = 128
 
 
 def entry(deps: OperatorDeps) -> Callable[[Mapping[str, Any], object], dict[str, Any]]:
     """The entry point: `{"name"?}` in, `{"id","name","role","token","expires_at"}` out."""
-    plane = ControlPlane(deps)
+    operators = operators_of(deps)
 
     def mint(event: Mapping[str, Any], _: object) -> dict[str, Any]:
         name = event.get("name", "bootstrap")
         if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARS_MAX:
             raise ValueError("name must be text of 1 to 128 characters")
         deps.instance_keys.ensure()
-        minted = bootstrap(plane.operators, deps.ids.mint("req"), name)
+        minted = bootstrap(operators, deps.ids.mint("req"), name)
         return {
             "id": minted.record.operator_id,
             "name": minted.record.name,

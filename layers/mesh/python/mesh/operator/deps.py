@@ -1,29 +1,25 @@
-"""Owns what the operator API needs from outside, and the control plane that is built of it once.
+"""Owns what the operator API needs from outside.
 
-Refuses to make a client or to read the environment: the composition root hands everything in.
+Refuses to make a client or to read the environment, and to load what only some functions need: the
+composition root hands everything in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from typing import TYPE_CHECKING
 
-from mesh.connectors.generic.provision import GenericProvisioner
-from mesh.control.agents import Agents
-from mesh.control.audit import AuditTrail
-from mesh.control.enablement import Enablement
-from mesh.control.installs import Installs
-from mesh.control.instance_key import InstanceKeys
-from mesh.control.operators import Operators
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids, Random
 from mesh.kernel.log import Log
 from mesh.kernel.settings import Settings
-from mesh.security.egress.contract import Egress, EgressPolicy
-from mesh.security.urls import Allowlist, Refusal
 from mesh.storage.queues import Bell
 from mesh.storage.table import Table
+
+if TYPE_CHECKING:
+    from mesh.control.instance_key import InstanceKeys
+    from mesh.security.egress.contract import Egress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,58 +32,7 @@ class OperatorDeps:
     clock: Clock
     ids: Ids
     random: Random
-    egress: Egress
+    egress: Callable[[], Egress]
+    """Makes the way out; asked by the functions that judge or call an address."""
     settings: Settings
     log: Log
-
-
-class ControlPlane:
-    """The control plane's parts, each made when it is first asked for."""
-
-    def __init__(self, deps: OperatorDeps) -> None:
-        self.deps = deps
-
-    @cached_property
-    def audit(self) -> AuditTrail:
-        deps = self.deps
-        return AuditTrail(deps.table, deps.clock, deps.ids, deps.settings.audit_kept_days)
-
-    @cached_property
-    def agents(self) -> Agents:
-        return Agents(self.deps.table, self.deps.clock, self.deps.ids, self.audit)
-
-    @cached_property
-    def installs(self) -> Installs:
-        deps = self.deps
-        return Installs(
-            deps.table,
-            deps.clock,
-            deps.ids,
-            deps.random,
-            audit=self.audit,
-            instance_keys=deps.instance_keys,
-            judge=self.judge,
-        )
-
-    @cached_property
-    def enablement(self) -> Enablement:
-        deps = self.deps
-        return Enablement(deps.table, deps.clock, deps.ids, self.audit, self.installs)
-
-    @cached_property
-    def operators(self) -> Operators:
-        deps = self.deps
-        return Operators(deps.table, deps.clock, deps.ids, deps.random, self.audit)
-
-    @cached_property
-    def generic(self) -> GenericProvisioner:
-        deps = self.deps
-        return GenericProvisioner(
-            deps.egress, deps.instance_keys, deps.clock, deps.ids, deps.settings.own_hosts
-        )
-
-    def judge(self, url: str, allow_hosts: Sequence[str]) -> Refusal | None:
-        """What the egress guard says of a URL, as it would before each delivery to it."""
-        allow = Allowlist.parse(allow_hosts)
-        own_hosts = frozenset(self.deps.settings.own_hosts)
-        return self.deps.egress.check(url, EgressPolicy(allow=(allow,), own_hosts=own_hosts))

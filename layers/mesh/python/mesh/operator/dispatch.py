@@ -25,7 +25,8 @@ from mesh.kernel.limits import FIELD_PROBLEMS_MAX, IDEMPOTENCY_KEY_CHARS_MAX
 from mesh.kernel.log import error_name
 from mesh.operator import cursors, json_body
 from mesh.operator.authorizer import proven_by
-from mesh.operator.deps import ControlPlane, OperatorDeps
+from mesh.operator.deps import OperatorDeps
+from mesh.operator.plane import ControlPlane
 from mesh.operator.schemas import Nothing
 from mesh.records.operator import OperatorRole, Principal
 

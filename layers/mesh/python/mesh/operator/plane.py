@@ -1,0 +1,76 @@
+"""Owns the control plane as the operator API uses it: every part made once, when it is first asked
+for.
+
+Refuses to know a request: who asks, and whether he may, is decided before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from mesh.connectors.generic.provision import GenericProvisioner
+from mesh.control.agents import Agents
+from mesh.control.audit import AuditTrail
+from mesh.control.enablement import Enablement
+from mesh.control.installs import Installs
+from mesh.control.operators import Operators
+from mesh.operator.deps import OperatorDeps
+from mesh.security.egress.contract import Egress, EgressPolicy
+from mesh.security.urls import Allowlist, Refusal
+
+
+class ControlPlane:
+    """The control plane's parts, each made when it is first asked for."""
+
+    def __init__(self, deps: OperatorDeps) -> None:
+        self.deps = deps
+
+    @cached_property
+    def egress(self) -> Egress:
+        return self.deps.egress()
+
+    @cached_property
+    def audit(self) -> AuditTrail:
+        deps = self.deps
+        return AuditTrail(deps.table, deps.clock, deps.ids, deps.settings.audit_kept_days)
+
+    @cached_property
+    def agents(self) -> Agents:
+        return Agents(self.deps.table, self.deps.clock, self.deps.ids, self.audit)
+
+    @cached_property
+    def installs(self) -> Installs:
+        deps = self.deps
+        return Installs(
+            deps.table,
+            deps.clock,
+            deps.ids,
+            deps.random,
+            audit=self.audit,
+            instance_keys=deps.instance_keys,
+            judge=self.judge,
+        )
+
+    @cached_property
+    def enablement(self) -> Enablement:
+        deps = self.deps
+        return Enablement(deps.table, deps.clock, deps.ids, self.audit, self.installs)
+
+    @cached_property
+    def operators(self) -> Operators:
+        deps = self.deps
+        return Operators(deps.table, deps.clock, deps.ids, deps.random, self.audit)
+
+    @cached_property
+    def generic(self) -> GenericProvisioner:
+        deps = self.deps
+        return GenericProvisioner(
+            self.egress, deps.instance_keys, deps.clock, deps.ids, deps.settings.own_hosts
+        )
+
+    def judge(self, url: str, allow_hosts: Sequence[str]) -> Refusal | None:
+        """What the egress guard says of a URL, as it would before each delivery to it."""
+        allow = Allowlist.parse(allow_hosts)
+        own_hosts = frozenset(self.deps.settings.own_hosts)
+        return self.egress.check(url, EgressPolicy(allow=(allow,), own_hosts=own_hosts))
