@@ -38,6 +38,7 @@ from mesh.operator.schemas import (
     Rotation,
     SecretShown,
 )
+from mesh.operator.waking import wake
 from mesh.records.agent import Agent
 from mesh.records.install import Caps, Engagement, Install, InstallState
 from mesh.records.operator import OperatorRole
@@ -146,6 +147,8 @@ def _enable(call: Call, install: Install, body: EnableTaken) -> Answer:
     whole = call.plane.enablement.enable(
         install.install_id, call.plane.generic, skip_ping=body.skip_ping, cause=call.cause
     )
+    if whole.install.state is InstallState.ENABLED:
+        wake(call, whole.install)
     return _answer(call, whole)
 
 
@@ -219,7 +222,10 @@ def _ping(call: Call, install: Install, _: Nothing) -> Answer:
 
 
 def _resume_delivery(call: Call, install: Install, _: Nothing) -> Answer:
-    return _answer(call, call.plane.enablement.resume_delivery(install.install_id, call.cause))
+    whole = call.plane.enablement.resume_delivery(install.install_id, call.cause)
+    if whole.install.state is InstallState.ENABLED:
+        wake(call, whole.install)
+    return _answer(call, whole)
 
 
 def _refusals(call: Call, install: Install, query: Listing) -> Answer:

@@ -24,6 +24,7 @@ from mesh.operator.schemas import (
     AttemptShown,
     EntryList,
     EntryShown,
+    Listing,
     Nothing,
     OutboxListing,
 )
@@ -94,11 +95,16 @@ def _get(call: Call, told: Told, _: Nothing) -> Answer:
     return Answer(_one(call, told))
 
 
-def _attempts(call: Call, told: Told, _: Nothing) -> Answer:
-    items = [attempt_shown(each) for each in entries(call).attempts(told.entry)]
+def _attempts(call: Call, told: Told, query: Listing) -> Answer:
+    place = call.place(query.cursor)
+    after = 0 if place is None else int(place[0])
+    found = [attempt_shown(each) for each in entries(call).attempts(told.entry)]
     if told.entry.open is not None:
-        items.append(_open_shown(told.entry))
-    return Answer(AttemptList(items=items, next_cursor=None))
+        found.append(_open_shown(told.entry))
+    rest = [each for each in found if each.number > after]
+    items = rest[: query.limit]
+    cursor = call.cursor([items[-1].number] if len(rest) > query.limit else None)
+    return Answer(AttemptList(items=items, next_cursor=cursor))
 
 
 def _replay(call: Call, told: Told, _: Nothing) -> Answer:
@@ -202,7 +208,7 @@ ROUTES: Final = (
         summary="The attempts to deliver an entry, oldest first",
         needs=Needs.VIEWER,
         find=entry_of,
-        takes=Nothing,
+        takes=Listing,
         act=_attempts,
         answers=AttemptList,
     ),
