@@ -30,11 +30,11 @@ def door(shared: Door) -> Door:
     return shared
 
 
-def _named(vectors: list[dict[str, Any]]) -> Any:
+def _named(vectors: list[dict[str, Any]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("vector", vectors, ids=[v["name"] for v in vectors])
 
 
-def _in_each_shape(vectors: list[dict[str, Any]], body: str) -> Any:
+def _in_each_shape(vectors: list[dict[str, Any]], body: str) -> pytest.MarkDecorator:
     """Each vector in each shape that can carry its bytes, which are base64 in the field `body`."""
     return pytest.mark.parametrize(
         ("vector", "shape"),
