@@ -48,29 +48,38 @@ MAY_NOT_LOAD = {"generic_ingress": LEAN, "operator_authorizer": NEVER | {"pydant
 EVERY = pytest.mark.parametrize("name", [f.name for f in topology.FUNCTIONS])
 
 
+SETTINGS = {
+    "MESH_ENVIRONMENT": "test",
+    "MESH_TABLE": "table",
+    "MESH_SECRETS_KEY": "key",
+    "MESH_INGRESS_URL": "https://mesh.example/generic/events",
+    "AWS_DEFAULT_REGION": "eu-west-1",
+    "AWS_ACCESS_KEY_ID": "nobody",
+    "AWS_SECRET_ACCESS_KEY": "nothing",
+    **{f"MESH_QUEUE_URL_{q.name.upper()}": f"https://sqs/{q.name}" for q in topology.QUEUES},
+}
+
+START = """
+import json, os, sys
+before = set(sys.modules)
+import handler
+assert callable(handler.handler)
+os.environ.update(json.loads(sys.argv[2]))
+from mesh import app
+from mesh.kernel.settings import Settings
+app.build(sys.argv[1], app.Ports(Settings.from_environment()))
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+"""Imports the handler with nothing in the environment, then builds the function as Lambda would."""
+
+
 @cache
 def loaded(name: str) -> frozenset[str]:
     """The modules that importing and building the function loads, in a process of its own."""
-    settings = {
-        "MESH_ENVIRONMENT": "test",
-        "MESH_TABLE": "table",
-        "MESH_SECRETS_KEY": "key",
-        "MESH_INGRESS_URL": "https://mesh.example/generic/events",
-        "AWS_DEFAULT_REGION": "eu-west-1",
-        "AWS_ACCESS_KEY_ID": "nobody",
-        "AWS_SECRET_ACCESS_KEY": "nothing",
-        **{f"MESH_QUEUE_URL_{q.name.upper()}": f"https://sqs/{q.name}" for q in topology.QUEUES},
-    }
-    program = (
-        "import json, sys; before = set(sys.modules); import handler; from mesh import app; "
-        "from mesh.kernel.settings import Settings; "
-        f"app.build({name!r}, app.Ports(Settings.from_environment())); "
-        "print(json.dumps(sorted(set(sys.modules) - before)))"
-    )
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", START, name, json.dumps(SETTINGS)],
         cwd=FUNCTIONS / name,
-        env=settings,
+        env={},
         capture_output=True,
         text=True,
         check=False,
@@ -91,15 +100,7 @@ def test_a_handler_is_thin(name: str) -> None:
 
 @EVERY
 def test_a_handler_imports_with_an_empty_environment_and_no_aws(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import handler; assert callable(handler.handler)"],
-        cwd=FUNCTIONS / name,
-        env={},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    assert "handler" in loaded(name)
 
 
 @EVERY
