@@ -32,11 +32,12 @@ demo: $(STAMP) ## Start the local stack, play a third party, show one message's 
 test: $(STAMP) ## Run the tests
 	@$(PY) -m pytest -q
 
-check: $(STAMP) ## Hold format, lint, types and import rules
+check: $(STAMP) ## Hold format, lint, types, import rules and the OpenAPI document
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
-	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/lint-imports --no-logo
+	@$(PY) -m mesh.operator.openapi --check docs/openapi.json
 
 synth: $(STAMP) ## Synthesize the CDK app for every environment, offline (build/cdk.out)
 	@$(PY) -m infra.app
