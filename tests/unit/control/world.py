@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
+from infra.local.aws import Faults, LocalAws
 from mesh.control.agents import Agents
-from mesh.control.audit import AuditTrail, Cause, Search
+from mesh.control.audit import AuditTrail, Cause
 from mesh.control.enablement import Enablement, Step
 from mesh.control.idempotency import Minting
 from mesh.control.installs import Installs, Wanted, Whole
@@ -16,54 +16,17 @@ from mesh.kernel.errors import MeshError
 from mesh.kernel.ids import Ids
 from mesh.records.agent import Agent, Limits, Model
 from mesh.records.install import Caps, Engagement, Install
-from mesh.records.operator import Audit
 from mesh.security.urls import Allowlist, Refusal, judge_url
 from mesh.storage.table import Table
+from tests.fakes.time import SeededRandom, SimulatedClock
 
-from infra.local.aws import Faults, LocalAws
-
-START_MS = 1_796_000_000_000
 ALICE = Cause("opr_alice", "req_alice")
-
-
-class OwnClock:
-    """A clock that moves when it is slept on, or told to."""
-
-    def __init__(self) -> None:
-        self.ms = START_MS
-        self.slept: list[float] = []
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic(self) -> float:
-        return self.ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.ms += max(1, int(seconds * 1000))
-
-    def forward(self, seconds: float) -> None:
-        self.ms += int(seconds * 1000)
-
-
-class OwnRandom:
-    """Seeded randomness."""
-
-    def __init__(self, seed: int = 7) -> None:
-        self._random = random.Random(seed)
-
-    def bytes(self, count: int) -> bytes:
-        return self._random.randbytes(count)
-
-    def uniform(self, low: float, high: float) -> float:
-        return self._random.uniform(low, high)
 
 
 class PlainWrapper:
     """A key service that wraps by remembering."""
 
-    def __init__(self, random: OwnRandom) -> None:
+    def __init__(self, random: SeededRandom) -> None:
         self._random = random
         self._kept: dict[bytes, tuple[bytes, dict[str, str]]] = {}
 
@@ -110,8 +73,8 @@ class World:
     """Everything of the control plane over one table."""
 
     def __init__(self, faults: Faults | None = None) -> None:
-        self.clock = OwnClock()
-        self.random = OwnRandom()
+        self.clock = SimulatedClock()
+        self.random = SeededRandom()
         self.aws = LocalAws(clock=self.clock, seed=1, faults=faults)
         self.aws.create_table("mesh")
         client = self.aws.session().create_client("dynamodb")
@@ -139,6 +102,9 @@ class World:
         return Minting("opr_alice", "POST", "/api/x", key or f"key-{self._minted}", digest)
 
     def agent(self, slug: str = "ada") -> Agent:
+        return self.agent_with(self.minting(), slug)
+
+    def agent_with(self, minting: Minting, slug: str = "ada") -> Agent:
         return self.agents.create(
             slug=slug,
             name=slug.title(),
@@ -147,7 +113,7 @@ class World:
             model=Model(),
             limits=Limits(),
             cause=ALICE,
-            minting=self.minting(),
+            minting=minting,
         )
 
     def install(
@@ -163,18 +129,8 @@ class World:
             minting=minting or self.minting(),
         )
 
-    def audited(self) -> list[Audit]:
-        """Every audit row, oldest first."""
-        found: list[Audit] = []
-        page, place = self.audit.page(Search(), 200, None)
-        found += page
-        while place is not None:
-            page, place = self.audit.page(Search(), 200, place)
-            found += page
-        rows = [item for item in self.aws.items() if item["pk"].startswith("AUDIT#")]
-        return sorted(found or [_row(item) for item in rows], key=lambda row: row.id)
-
     def actions(self) -> list[str]:
+        """What the audit rows say was done, in order as far as milliseconds tell."""
         return [
             item["action"]
             for item in sorted(
@@ -182,12 +138,6 @@ class World:
                 key=lambda i: i["sk"],
             )
         ]
-
-
-def _row(item: dict[str, object]) -> Audit:
-    from mesh.control.rows import record_of
-
-    return record_of(item, Audit)
 
 
 def wanted(
