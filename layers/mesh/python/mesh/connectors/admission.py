@@ -166,15 +166,13 @@ class Admission:
                 if isinstance(outcome, Admitted):
                     return outcome
                 bet = outcome
-            except Failed as failed:
-                if not failed.outcome_unknown:
-                    raise
+            except Failed:
+                # Whatever it says, it says of the SDK's last attempt; an earlier one may have been
+                # applied and its answer lost.
                 return self._resolve(arrival)
             else:
                 return self._admitted(arrival, bet.judgement)
-        raise Failed(
-            "unavailable", "the conversation is busy; send the message again", Phase.BEFORE
-        )
+        return self._resolve(arrival)
 
     # ---- what one try writes
 
@@ -526,23 +524,23 @@ class Admission:
 
     def _resolve(self, arrival: Arrival) -> Admitted:
         """An outcome that is not known is resolved by one consistent read of the claim."""
+        old = self._read_claim(arrival)
+        if old is not None and old["claimed_at"] >= arrival.received_at - CLAIM_KEPT_MS:
+            return self._claimed(arrival, old)
+        raise Failed("unavailable", "the message was not taken; send it again", Phase.BEFORE)
+
+    def _read_claim(self, arrival: Arrival) -> Item | None:
+        """The claim as it stands. Raises Failed (outcome_unknown): without it nobody can say."""
+        message = arrival.message
+        key = keys.claim(arrival.install.install_id, message.conversation_key, message.message_id)
         try:
-            old = self._read_claim(arrival)
+            return self._table.get(key)
         except Failed:
             raise Failed(
                 "unavailable",
                 "it is not known whether the message was taken; send it again as it is",
                 outcome_unknown=True,
             ) from None
-        if old is not None and old["claimed_at"] >= arrival.received_at - CLAIM_KEPT_MS:
-            return self._claimed(arrival, old)
-        raise Failed("unavailable", "the message was not taken; send it again", Phase.BEFORE)
-
-    def _read_claim(self, arrival: Arrival) -> Item | None:
-        message = arrival.message
-        return self._table.get(
-            keys.claim(arrival.install.install_id, message.conversation_key, message.message_id)
-        )
 
     def _admitted(self, arrival: Arrival, judgement: Judgement) -> Admitted:
         return Admitted(
