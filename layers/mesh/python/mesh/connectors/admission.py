@@ -429,14 +429,18 @@ class Admission:
         self, bet: _Bet, arrival: Arrival, conditions: dict[_Role, Item | None]
     ) -> _Bet:
         """Goes on to the next shard of a full counter; refuses where none is left."""
-        if _Role.CAP_CONVERSATIONS in conditions:
+        # A place that is taken already needs no other: then a full cap says nothing.
+        if (
+            _Role.CAP_CONVERSATIONS in conditions
+            and conditions.get(_Role.ACTIVE_CONVERSATION) is None
+        ):
             bet = replace(bet, conversation_shards=bet.conversation_shards[1:])
             if not bet.conversation_shards:
                 raise Refused(
                     "conversation_cap_reached",
                     "this install has as many active conversations as its operator allows",
                 )
-        if _Role.CAP_ACTORS in conditions:
+        if _Role.CAP_ACTORS in conditions and conditions.get(_Role.ACTOR) is None:
             bet = replace(bet, actor_shards=bet.actor_shards[1:])
             if not bet.actor_shards:
                 raise Refused(
