@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hmac
 
 import pytest
+from msgspec import structs
 
 from mesh.kernel.errors import Failed, Phase
 from mesh.security.sealing import DataKey, InstanceKey, SealingKey, SecretContext, open_sealed, seal
@@ -50,7 +50,7 @@ def test_a_secret_moved_to_another_context_stays_shut(
     key: SealingKey, change: dict[str, str]
 ) -> None:
     blob = seal(key, CONTEXT, b"secret", CountingRandom())
-    moved = dataclasses.replace(CONTEXT, **change)  # type: ignore[arg-type]
+    moved = structs.replace(CONTEXT, **change)
     with pytest.raises(Failed) as failure:
         open_sealed(key, moved, blob)
     assert (failure.value.code, failure.value.status) == ("secret_unopenable", 500)

@@ -12,9 +12,10 @@ Builders import what they need themselves, so that a function loads its own code
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from mesh.kernel.clock import Clock, SystemClock
 from mesh.kernel.ids import Ids, Random, SystemRandom
@@ -43,18 +44,17 @@ def _guarded(clock: Clock) -> Egress:
     return GuardedEgress(clock)
 
 
-@dataclass(frozen=True)
-class Ports:
+class Ports(msgspec.Struct, frozen=True, dict=True):
     """What a function is given from outside."""
 
     settings: Settings
-    clients: Clients = field(default_factory=SessionClients)
-    clock: Clock = field(default_factory=SystemClock)
-    random: Random = field(default_factory=SystemRandom)
+    clients: Clients = msgspec.field(default_factory=SessionClients)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    random: Random = msgspec.field(default_factory=SystemRandom)
     egress: Callable[[Clock], Egress] = _guarded
     """Makes the way out; called only for functions that post."""
     log: Callable[[str], Log] = JsonLog
-    metrics: Metrics = field(default_factory=EmfMetrics)
+    metrics: Metrics = msgspec.field(default_factory=EmfMetrics)
 
     @cached_property
     def ids(self) -> Ids:

@@ -15,11 +15,11 @@ its order; whoever looked at the order first would try for ever.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from mesh.control.engagement import OBSERVED_AS_BUSY, Judgement, Verdict
 from mesh.kernel.clock import DAY_MS, MINUTE_MS, Clock
@@ -49,8 +49,7 @@ DigestOf = Callable[[NormalizedMessage, int], str]
 """A message's digest by a digest version, hex SHA-256."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """A verified, parsed and judged utterance, ready to be taken in."""
 
     install: Install
@@ -64,8 +63,7 @@ class Arrival:
     digest_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """What was taken in, now or when the message first came."""
 
     duplicate: bool
@@ -101,8 +99,7 @@ class _Place(StrEnum):
     NEW = "new"
 
 
-@dataclass(frozen=True, slots=True)
-class _Bet:
+class _Bet(msgspec.Struct, frozen=True):
     """What one try believes; a failed try's old items make the next bet."""
 
     order: int
@@ -117,12 +114,11 @@ class _Bet:
     rate_shards: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class _Writes:
+class _Writes(msgspec.Struct):
     """The transaction of one bet, with each write's role."""
 
-    roles: list[_Role] = field(default_factory=list)
-    writes: list[Write] = field(default_factory=list)
+    roles: list[_Role] = msgspec.field(default_factory=list)
+    writes: list[Write] = msgspec.field(default_factory=list)
 
     def add(self, role: _Role, write: Write) -> None:
         self.roles.append(role)

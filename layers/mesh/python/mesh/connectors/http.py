@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from mesh.kernel.errors import Invalid
 
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True):
     """One request. Header names are lower-case; a repeated header is one, joined by commas.
 
     `query` has no question mark and is empty where there is none. Headers and body stay out of
@@ -28,17 +28,22 @@ class HttpRequest:
     method: str
     path: str
     query: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    body: bytes = field(default=b"", repr=False)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"HttpRequest({self.method!r}, {self.path!r}, {self.query!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(msgspec.Struct, frozen=True):
     """One answer. A body of `bytes` goes out exactly as it is."""
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: str | bytes = field(default="", repr=False)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    body: str | bytes = ""
+
+    def __repr__(self) -> str:
+        return f"HttpResponse({self.status}, {self.headers!r})"
 
     def to_event(self) -> dict[str, object]:
         """The answer as both kinds of gateway take it from a function."""

@@ -14,8 +14,9 @@ Anything else that is raised is a bug and may crash.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class Phase(StrEnum):
@@ -26,8 +27,7 @@ class Phase(StrEnum):
     AFTER = "after"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldProblem:
+class FieldProblem(msgspec.Struct, frozen=True):
     """One field of the caller's data and what is wrong with it; `path` is empty for the whole."""
 
     path: str

@@ -8,9 +8,9 @@ A sealed blob is one version byte, a nonce of 12 bytes, then ciphertext and tag.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -27,8 +27,7 @@ _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class SecretContext:
+class SecretContext(msgspec.Struct, frozen=True):
     """Whose secret it is, which one, and which version of it. None of this is secret."""
 
     owner_type: str

@@ -16,9 +16,10 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from mesh.kernel.ids import is_install_id
 from mesh.kernel.limits import SECRET_KEY_BYTES, SIGNATURE_PARTS_MAX, TIMESTAMP_SKEW_S_MAX
@@ -47,8 +48,7 @@ class Direction(StrEnum):
     OUT = "out"
 
 
-@dataclass(frozen=True, slots=True)
-class SignedHeaders:
+class SignedHeaders(msgspec.Struct, frozen=True):
     """The three headers of a request, well formed and not yet believed."""
 
     install_id: str

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from botocore.client import BaseClient
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -19,8 +19,7 @@ from mesh.kernel.ids import Ids, hashed
 DOORBELL_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Doorbell:
+class Doorbell(msgspec.Struct, frozen=True):
     """What a ring says. `replay` names the story of an entry that goes out beside the order."""
 
     conversation_id: str

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
+import msgspec
 from botocore.client import BaseClient
 from botocore.exceptions import (
     BotoCoreError,
@@ -60,13 +60,15 @@ class Why(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True):
     """One operation's part in a cancelled transaction; `old` is its item where a condition
     failed."""
 
     why: Why
-    old: Item | None = field(default=None, repr=False)
+    old: Item | None = None
+
+    def __repr__(self) -> str:
+        return f"Reason({self.why.value})"  # an item may hold what no log may
 
 
 class Cancelled(Exception):
@@ -91,8 +93,7 @@ class Kind(StrEnum):
     CHECK = "ConditionCheck"
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """One write, alone or in a transaction. Made by `put`, `update`, `delete` and `check`."""
 
     kind: Kind
@@ -100,7 +101,7 @@ class Write:
     item: Mapping[str, Any] | None = None
     update: str = ""
     condition: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def parameters(self, table: str) -> dict[str, Any]:
         """The write as DynamoDB's API takes it."""
@@ -146,8 +147,7 @@ def check(key: Key, condition: str, **values: Any) -> Write:
     return Write(Kind.CHECK, key, condition=condition, values=values)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Some items of a query, and the key after which the next page begins (None at the end)."""
 
     items: list[Item]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -64,8 +63,7 @@ class _Unproven(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class _Caller:
+class _Caller(msgspec.Struct, frozen=True):
     """A proven caller: its install, and the secret that it used."""
 
     install: Install
