@@ -112,7 +112,8 @@ def command(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     running = compose(port, [*pairs, *origins], faults)
-    token = running.stack.bootstrap()
+    with running.stack.aws.without_faults():
+        token = running.stack.bootstrap()
     running.start()
     _say_ready(running, token, as_json=as_json)
     stop.wait()

@@ -17,10 +17,13 @@ class FunctionCallError(Exception):
     """The function could not be called, or crashed. The message says what to look at."""
 
 
-def call_function(name: str, event: dict[str, Any], *, region: str | None = None) -> dict[str, Any]:
-    """The function's answer. Raises FunctionCallError."""
+def call_function(
+    name: str, event: dict[str, Any], *, region: str | None = None, client: Any = None
+) -> dict[str, Any]:
+    """The function's answer. `client` is a Lambda client, made when there is none. Raises
+    FunctionCallError."""
     try:
-        client: Any = get_session().create_client("lambda", region_name=region)
+        client = client or get_session().create_client("lambda", region_name=region)
         answer = client.invoke(FunctionName=name, Payload=json.dumps(event).encode())
         document = json.loads(answer["Payload"].read())
     except ClientError as error:
