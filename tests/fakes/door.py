@@ -153,7 +153,8 @@ class Door:
         wrapper = KmsWrapper(lambda: self._clients.kms, self.system.stack.settings.secrets_key)
         self._instance_keys = InstanceKeys(wrapper, self.table, self.clock, self.system.random)
         with self.aws.without_faults():
-            self._instance_key_row = self._made_instance_key()
+            self._instance_keys.ensure()
+            self._kept = [row for row in self.aws.items() if row["pk"].startswith(_KEPT)]
         self.handler = self.cold()
 
     def cold(self, clock: Clock | None = None) -> Handler:
@@ -168,12 +169,6 @@ class Door:
                 log=lambda _: self.log,
             ),
         )
-
-    def _made_instance_key(self) -> dict[str, Any]:
-        self._instance_keys.ensure()
-        row = self.table.get(keys.instance_key())
-        assert row is not None
-        return row
 
     # ---- what an operator made
 
@@ -307,14 +302,18 @@ class Door:
             yield made
 
     def forget_everything(self) -> None:
-        """An empty table, but for the instance key: as if no install had ever been made."""
+        """A table with nothing but the agent and the instance key in it."""
         indexes = tuple(
             IndexKeys(index.name, index.hash_key, index.range_key, index.range_is_number)
             for index in topology.TABLE.indexes
         )
         self.aws.create_table(self.system.stack.settings.table, indexes)
-        row = {k: v for k, v in self._instance_key_row.items() if k not in ("pk", "sk", "v")}
-        self.table.write(put(keys.instance_key(), row))
+        for row in self._kept:
+            self.table.write(put(keys.Key(row["pk"], row["sk"]), row))
+
+
+_KEPT = ("AGENT", "INSTANCE")
+"""The partitions of what every test needs."""
 
 
 def told(calls: list[Call]) -> list[str]:
