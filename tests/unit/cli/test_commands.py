@@ -243,7 +243,7 @@ def test_a_rotation_asks_for_its_overlap_in_seconds(mesh: Line, api: Api) -> Non
     [
         (401, error("unauthorized", "unauthorized"), {}, 1, "mesh login"),
         (403, error("forbidden", "this needs an admin"), {}, 1, "this needs an admin"),
-        (404, error("not_found", "there is no such agent"), {}, 1, "there is no such agent"),
+        (404, error("not_found", "no such agent"), {}, 1, "no such agent; see: mesh agent list"),
         (404, {"message": "Not Found"}, {}, 1, "MESH_URL"),
         (409, error("version_conflict", "it is at version 4"), {}, 1, "run the command again"),
         (

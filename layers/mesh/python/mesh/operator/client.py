@@ -40,13 +40,14 @@ class Answer:
 class ApiError(Exception):
     """The API refused or failed. `code` is its stable word, or empty when a gateway answered."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, path: str = "") -> None:
         document = answer.json if isinstance(answer.json, dict) else {}
         error = document.get("error")
         error = error if isinstance(error, dict) else {}
         message = error.get("message") or document.get("message") or f"HTTP {answer.status}"
         super().__init__(str(message))
         self.status = answer.status
+        self.path = path
         self.code = str(error.get("code", ""))
         self.message = str(message)
         self.fields: list[Json] = [f for f in error.get("fields") or [] if isinstance(f, dict)]
@@ -183,7 +184,7 @@ class OperatorClient:
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         answer = self.send(method, path, params=params, headers=headers, body=body)
         if not 200 <= answer.status < 300:
-            raise ApiError(answer)
+            raise ApiError(answer, path)
         return answer.json
 
     def pages(self, path: str, params: Mapping[str, str] | None = None) -> Iterator[Json]:

@@ -437,13 +437,12 @@ def refusals(invocation: Invocation, install_id: str, **given: Any) -> None:
             invocation,
             client.pages(f"{path_of(install_id)}/refusals", parameters(paging)),
             paging,
-            ("MINUTE", "REASON", "COUNT", "CLOCK SKEW (s)", "LAST REQUESTS"),
+            ("MINUTE", "REASON AND LAST REQUESTS", "COUNT", "SKEW (s)"),
             lambda each: (
-                when(each.get("minute")),
-                each.get("reason"),
-                each.get("count"),
+                when(each["minute"])[:16],
+                (each["reason"], *each["last_request_ids"]),
+                each["count"],
                 each["clock_skew_s"],
-                each.get("last_request_ids"),
             ),
         )
 

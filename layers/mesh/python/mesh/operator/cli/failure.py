@@ -14,6 +14,16 @@ REFUSED: Final = 1
 USAGE: Final = 2
 LATER: Final = 3
 
+_LISTS: Final = (
+    ("/api/agents", "mesh agent list"),
+    ("/api/connectors", "mesh connector list"),
+    ("/api/outbox", "mesh outbox list"),
+    ("/api/runs", "mesh run list"),
+    ("/api/explain", "mesh run list"),
+    ("/api/operators", "mesh operator list"),
+)
+"""Where to look for what was not found."""
+
 
 class CommandError(Exception):
     """A command cannot do what it was asked. The message is the one line that is shown."""
@@ -38,6 +48,10 @@ def of_api(error: ApiError) -> CommandError:
         text += "; somebody changed it meanwhile: look with `show`, then run the command again"
     elif error.status == 404 and not error.code:
         text = "this address has no such route: is MESH_URL the gateway of a Mesh of this version?"
+    elif error.status == 404:
+        text += next((f"; see: {command}" for root, command in _LISTS if root in error.path), "")
+    elif error.status == 403:
+        text += "; see: mesh whoami"
     elif error.later:
         wait = f" in {error.retry_after} s" if error.retry_after else " later"
         text += f"; try again{wait}"
