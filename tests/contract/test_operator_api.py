@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra import topology
-from infra.local.aws import LocalAws
+from infra.local.aws import Faults, Kind, LocalAws
 from mesh.operator.dispatch import Needs, Route
 from mesh.operator.openapi import routes
 from tests.fakes.egress import answer
@@ -186,6 +186,15 @@ def test_an_unknown_query_parameter_is_refused_by_name(
     assert "limt" in [field["path"] for field in response.json()["error"]["fields"]]
 
 
+@each([route for route in WITH_TOKEN if "{" in route.path])
+def test_a_name_that_no_key_could_hold_is_not_there(
+    shared: Instance, route: Route[Any, Any]
+) -> None:
+    for name in ("x" * 3000, "a%23b", "%00", "..", "opr_" + "0" * 2000, "%F0%9F%A6%8A"):
+        response = shared.admin(route.method, path_of(route, slug=name, id=name))
+        assert response.status == 404
+
+
 # ---- the form of every answer
 
 
@@ -347,6 +356,27 @@ def test_a_secret_is_shown_once_and_the_same_key_makes_nothing_again() -> None:
     shown = api.ok("POST", "/api/operators", {"name": "x", "role": "viewer"}, key="k-3")
     assert (shown["id"], shown["token"], shown["replayed"]) == (token["id"], None, True)
     assert len(instance.admin.every("/api/agents/bob/connectors")) == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_minting_that_is_retried_until_it_answers_was_done_once(seed: int) -> None:
+    faults = Faults(seed, rates={Kind.LOST: 0.15, Kind.CONFLICT: 0.15, Kind.THROTTLE: 0.1})
+    system = System(seed=seed, faults=faults)
+    with system.aws.without_faults():
+        api = admin(system)
+    for number in range(4):
+        for _ in range(20):
+            response = api(
+                "POST", "/api/agents/ada/connectors", {"kind": "generic"}, key=f"k-{number}"
+            )
+            if response.status == 201:
+                break
+            assert response.status == 503, response.body
+            assert response.header("retry-after") == "1"
+    with system.aws.without_faults():
+        assert len(api.every("/api/agents/ada/connectors")) == 4
+    created = [row for row in audited(system.aws).values() if row["action"] == "connector.create"]
+    assert len(created) == 4
 
 
 def test_an_existing_slug_is_a_conflict(shared: Instance) -> None:

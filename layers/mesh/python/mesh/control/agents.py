@@ -15,7 +15,7 @@ from mesh.control.rows import assign, item_of, record_of
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Conflict, Failed, Refused
 from mesh.kernel.ids import Ids
-from mesh.kernel.limits import INSTALLS_PER_AGENT_MAX, TRANSACTION_TRIES
+from mesh.kernel.limits import INSTALLS_PER_AGENT_MAX, SLUG_CHARS_MAX, TRANSACTION_TRIES
 from mesh.records.agent import Agent, Limits, Model
 from mesh.records.install import AgentStatus
 from mesh.storage import keys
@@ -50,7 +50,9 @@ class Agents:
         self._audit = audit
 
     def by_slug(self, slug: str) -> Agent | None:
-        """The agent of that slug, read consistently. Raises Failed."""
+        """The agent of that slug, read consistently; None when there is none. Raises Failed."""
+        if not 0 < len(slug) <= SLUG_CHARS_MAX:
+            return None
         pointer = self._table.get(keys.slug(slug))
         return None if pointer is None else self.by_id(pointer["agent_id"])
 

@@ -20,7 +20,7 @@ from mesh.control.idempotency import Minting
 from mesh.control.rows import assign, item_of, record_of
 from mesh.kernel.clock import DAY_MS, Clock
 from mesh.kernel.errors import Failed
-from mesh.kernel.ids import Ids, Random, encode
+from mesh.kernel.ids import Ids, Random, encode, is_minted
 from mesh.kernel.limits import TOKEN_DAYS_DEFAULT
 from mesh.records.operator import OperatorRole, Principal, Token
 from mesh.storage import keys
@@ -95,7 +95,7 @@ class Operators:
 
         Raises Failed.
         """
-        if not operator_id.startswith("opr_"):
+        if not operator_id.startswith("opr_") or not is_minted(operator_id):
             return None
         pointer = self._table.get(keys.operator(operator_id))
         item = pointer and self._table.get(keys.token(pointer["prefix"]))

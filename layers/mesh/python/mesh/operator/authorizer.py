@@ -15,10 +15,13 @@ import msgspec
 
 from mesh.control.audit import AuditTrail
 from mesh.control.operators import Operators, Proven
+from mesh.kernel.errors import Failed, Phase
 from mesh.operator.deps import OperatorDeps
 from mesh.records.operator import Principal
 
 NOBODY: Final = "none"
+UNKNOWN: Final = "unknown"
+"""What is handed on where the table did not answer: the function then says 503, and not 401."""
 
 
 def authorizer(deps: OperatorDeps) -> Callable[[Mapping[str, Any], object], dict[str, Any]]:
@@ -28,7 +31,11 @@ def authorizer(deps: OperatorDeps) -> Callable[[Mapping[str, Any], object], dict
     def authorize(event: Mapping[str, Any], _: object) -> dict[str, Any]:
         headers: Mapping[str, str] = event.get("headers") or {}
         found = [value for name, value in headers.items() if name.lower() == "authorization"]
-        proven = operators.authenticate(found[0] if len(found) == 1 else None)
+        try:
+            proven = operators.authenticate(found[0] if len(found) == 1 else None)
+        except Failed as failed:
+            deps.log("authorizer.failed", code=failed.code)
+            return {"isAuthorized": True, "context": {"principal": UNKNOWN}}
         return {"isAuthorized": True, "context": context_of(proven)}
 
     return authorize
@@ -51,12 +58,17 @@ def context_of(proven: Proven | None) -> dict[str, str]:
 
 
 def proven_by(event: Mapping[str, Any]) -> Proven | None:
-    """Who the authorizer says sends `event`; None for nobody, and where it said nothing."""
+    """Who the authorizer says sends `event`; None for nobody, and where it said nothing.
+
+    Raises Failed when the authorizer could not tell.
+    """
     context = (event.get("requestContext") or {}).get("authorizer") or {}
     told: Mapping[str, str] = context.get("lambda") or {}
     principal = told.get("principal", NOBODY)
     if principal == NOBODY:
         return None
+    if principal == UNKNOWN:
+        raise Failed("unavailable", "the token could not be checked; try again", Phase.BEFORE)
     return Proven(
         msgspec.json.decode(principal, type=Principal), b64decode(told.get("cursor_key", ""))
     )

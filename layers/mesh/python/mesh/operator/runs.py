@@ -12,7 +12,12 @@ from mesh.control.rows import record_of
 from mesh.kernel.clock import MINUTE_MS, rfc3339
 from mesh.kernel.errors import Refused
 from mesh.kernel.ids import is_minted, story_of, ulid_ms
-from mesh.kernel.limits import INSTALLS_PER_AGENT_MAX, LIST_LIMIT_MAX, LIST_ROWS_PER_REQUEST
+from mesh.kernel.limits import (
+    INSTALLS_ASKED_MAX,
+    INSTALLS_PER_AGENT_MAX,
+    LIST_LIMIT_MAX,
+    LIST_ROWS_PER_REQUEST,
+)
 from mesh.operator.agents import agent_of
 from mesh.operator.dispatch import Answer, Call, Needs, Route, nothing
 from mesh.operator.entries import in_batches
@@ -133,10 +138,14 @@ def _refused(call: Call, request_id: str) -> Explanation | None:
     at_ms = ulid_ms(story_of(request_id))
     reach = call.principal.agents
     agents = call.plane.agents
+    asked = 0
     reached = agents.page(LIST_LIMIT_MAX, None)[0] if reach is None else agents.many(reach)
     for agent in reached:
         ids, _ = call.plane.installs.of_agent(agent.agent_id, INSTALLS_PER_AGENT_MAX, None)
         for install_id in ids:
+            asked += 1
+            if asked > INSTALLS_ASKED_MAX:
+                return None
             page = call.plane.deps.table.query(
                 keys.refused_day(install_id, at_ms), prefix=f"{at_ms // MINUTE_MS:012d}#"
             )
