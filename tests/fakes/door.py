@@ -283,7 +283,7 @@ class Door:
     def orders(self, conversation_key: str = "room-9", install: str = INSTALL) -> list[str]:
         """The bodies of a conversation's utterances, in the order that they were put in."""
         pk = keys.conversation(keys.conversation_id(install, conversation_key))
-        return [row["body"] for row in self.rows(keys.MSG) if row["pk"] == pk]
+        return [row["body"] for row in self.rows(keys.MSG) if row["pk"] == pk and "body" in row]
 
     def doorbells(self) -> int:
         """How many rings wait in the queue of turns; all are taken out."""

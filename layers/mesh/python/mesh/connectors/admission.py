@@ -1,9 +1,10 @@
 """Owns the transaction that takes an utterance in: claim, message, verdict, counters and run, or
 nothing.
 
-Refuses to decide by reading: conditions decide, and what they answer (the old item) is all that a
+Refuses to decide by reading: conditions decide, and what they answer (the old item) is what a
 further try learns. The first try bets on a known actor in a known conversation, which costs one
-call.
+call. One row is read, as a hint: that of an actor who is new to a conversation, because a wrong bet
+on it costs a whole transaction.
 
 Reasons of a cancelled transaction come mixed, so they are judged in a fixed order: claim, caps,
 rate,
@@ -109,6 +110,7 @@ class _Bet(msgspec.Struct, frozen=True):
     """The actor tags to be kept beside this actor's; None leaves the set alone."""
     actor: _Place = _Place.TAKEN_THIS_PERIOD
     conversation: _Place = _Place.TAKEN_THIS_PERIOD
+    actor_looked_up: bool = False
     actor_shards: tuple[int, ...] = ()
     conversation_shards: tuple[int, ...] = ()
     rate_shards: tuple[int, ...] = ()
@@ -462,9 +464,8 @@ class Admission:
                 conversation_exists=False,
                 known_actors=frozenset(),
                 conversation=_Place.NEW,
-                actor=_Place.NEW if bet.actor is _Place.TAKEN_THIS_PERIOD else bet.actor,
             )
-            return self._with_cap_shards(bet, arrival)
+            return self._with_cap_shards(self._with_actor(bet, arrival), arrival)
         bet = replace(
             bet, conversation_exists=True, order=max(bet.order, int(old["last_order"]) + 1)
         )
@@ -484,9 +485,9 @@ class Admission:
             )
         period, _, actor = tag.partition(":")
         this_period = frozenset(each for each in actors if each.startswith(f"{period}:"))
-        if bet.actor is _Place.TAKEN_THIS_PERIOD:
-            met_before = any(each.endswith(f":{actor}") for each in actors)
-            bet = replace(bet, actor=_Place.TAKEN if met_before else _Place.NEW)
+        if any(each.endswith(f":{actor}") for each in actors) and not bet.actor_looked_up:
+            bet = replace(bet, actor=_Place.TAKEN, actor_looked_up=True)
+        bet = self._with_actor(bet, arrival)
         if bet.conversation is _Place.TAKEN_THIS_PERIOD or not this_period:
             bet = replace(
                 bet, conversation=_Place.TAKEN_THIS_PERIOD if this_period else _Place.TAKEN
@@ -496,6 +497,20 @@ class Admission:
             bet = replace(bet, conversation=_Place.TAKEN_THIS_PERIOD)
         bet = replace(bet, known_actors=this_period)
         return self._with_cap_shards(bet, arrival)
+
+    def _with_actor(self, bet: _Bet, arrival: Arrival) -> _Bet:
+        """Where an actor stands who is new to the conversation: looked up once, as a hint."""
+        if bet.actor_looked_up:
+            return bet
+        key = keys.active_actor(arrival.install.install_id, arrival.message.actor_id)
+        try:
+            row = self._table.get(key)
+        except Failed:
+            row = None  # the transaction's own condition says it if this is wrong
+        place = _Place.NEW if row is None else _Place.TAKEN
+        if row is not None and row["period"] == arrival.received_at // ACTIVE_PERIOD_MS:
+            place = _Place.TAKEN_THIS_PERIOD
+        return replace(bet, actor=place, actor_looked_up=True)
 
     def _with_cap_shards(self, bet: _Bet, arrival: Arrival) -> _Bet:
         caps = arrival.install.caps
