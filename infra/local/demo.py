@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Final
 
 import click
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from infra.local.command import compose
+from infra.local.receiver import WAIT_S, Delivery, NothingCameError, Receiver
 from mesh.operator.cli.command import Invocation
 from mesh.operator.cli.happened import tell
 from mesh.operator.cli.terminal import WIDTH, clean, when
@@ -27,79 +24,11 @@ from mesh.operator.cli.third_party import INGRESS_PATH, signed_headers
 from mesh.operator.client import ApiError, Json, OperatorClient, UnreachableError
 from mesh.security import signing
 
-WAIT_S: Final = 20.0
 QUESTION: Final = "Hello Ada, are you there?"
 
 
 class DemoError(Exception):
     """A part of the demonstration did not come out as it must."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One request that the receiver got, as it came."""
-
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The body, read."""
-        document: dict[str, Any] = json.loads(self.body)
-        return document
-
-
-class Receiver:
-    """A third party's web server on a loopback port: keeps what is posted, answers 204."""
-
-    def __init__(self) -> None:
-        self.deliveries: list[Delivery] = []
-        self._came = threading.Condition()
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                length = int(self.headers.get("content-length", "0"))
-                delivery = Delivery(
-                    {name.lower(): value for name, value in self.headers.items()},
-                    self.rfile.read(length),
-                )
-                self.send_response(204)
-                self.end_headers()
-                receiver.keep(delivery)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-                """Nothing."""
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.pair = f"127.0.0.1:{self._http.server_address[1]}"
-        self.url = f"http://{self.pair}/from-mesh"
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
-
-    def keep(self, delivery: Delivery) -> None:
-        """Keeps a delivery, and wakes who waits for one."""
-        with self._came:
-            self.deliveries.append(delivery)
-            self._came.notify_all()
-
-    def wait_for(self, kind: str, timeout_s: float = WAIT_S) -> Delivery:
-        """The first delivery of that type. DemoError when none comes."""
-
-        def found() -> Delivery | None:
-            return next((d for d in self.deliveries if d.document.get("type") == kind), None)
-
-        with self._came:
-            self._came.wait_for(lambda: found() is not None, timeout_s)
-            delivery = found()
-        if delivery is None:
-            raise DemoError(f"no {kind} came within {timeout_s:.0f} s")
-        return delivery
-
-    def close(self) -> None:
-        """Stops listening."""
-        self._http.shutdown()
-        self._http.server_close()
 
 
 def main() -> int:
@@ -115,7 +44,7 @@ def main() -> int:
             play(client, receiver)
         finally:
             client.close()
-    except DemoError as error:
+    except (DemoError, NothingCameError) as error:
         return _failed(str(error))
     except ApiError as error:
         return _failed(f"the operator API answered {error.status}: {error.message}")

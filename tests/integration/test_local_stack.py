@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from infra.local.demo import Receiver
+from infra.local.receiver import Receiver
 from mesh.operator.cli.third_party import INGRESS_PATH, signed_headers
 from mesh.operator.client import ApiError, OperatorClient
 from mesh.security import signing

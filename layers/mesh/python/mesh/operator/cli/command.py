@@ -21,7 +21,7 @@ import click
 from mesh.operator.cli import target
 from mesh.operator.cli.failure import CommandError, of_api, of_silence
 from mesh.operator.cli.terminal import Terminal
-from mesh.operator.client import ApiError, Json, OperatorClient, UnreachableError
+from mesh.operator.client import ApiError, OperatorClient, UnreachableError
 
 if TYPE_CHECKING:
     import httpx
@@ -113,66 +113,6 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
             setattr(context.ensure_object(Invocation), name, value)
 
     return keep
-
-
-def paged(function: _F) -> _F:
-    """The options of every list: how many, from where, all pages, and as lines."""
-    for option in (
-        click.option("--jsonl", is_flag=True, help="One JSON object a line, as it comes."),
-        click.option("--all", "every", is_flag=True, help="Every page."),
-        click.option("--cursor", help="Go on where an earlier page ended."),
-        click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True),
-    ):
-        function = option(function)
-    return function
-
-
-@dataclass(frozen=True, slots=True)
-class Paging:
-    """What was asked of a list."""
-
-    limit: int
-    cursor: str | None
-    every: bool
-    jsonl: bool
-
-
-def show_list(
-    invocation: Invocation,
-    pages: Iterator[Json],
-    paging: Paging,
-    columns: tuple[str, ...],
-    row: Callable[[Json], tuple[object, ...]],
-) -> None:
-    """Prints a list: as lines while its pages come, as one document, or as a table."""
-    terminal = invocation.terminal
-    items: list[Json] = []
-    cursor: str | None = None
-    for page in pages:
-        cursor = page.get("next_cursor")
-        if paging.jsonl:
-            for item in page["items"]:
-                terminal.line(item)
-        else:
-            items += page["items"]
-        if not paging.every:
-            break
-    if paging.jsonl:
-        return
-    if invocation.as_json:
-        terminal.document({"items": items, "next_cursor": cursor})
-        return
-    terminal.table(columns, (row(item) for item in items))
-    if cursor is not None:
-        terminal.say(f"\nmore: --cursor {cursor}, or --all")
-
-
-def parameters(paging: Paging, **filters: str | None) -> dict[str, str]:
-    """The query of a list's first page."""
-    asked = {"limit": str(200 if paging.every else paging.limit)}
-    if paging.cursor:
-        asked["cursor"] = paging.cursor
-    return asked | {name: value for name, value in filters.items() if value}
 
 
 def fresh_key() -> str:

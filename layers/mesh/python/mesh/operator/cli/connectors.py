@@ -5,97 +5,27 @@ Refuses to lose a secret: it is printed as soon as it is minted, before anything
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
-from mesh.operator.cli.command import (
-    Invocation,
-    Paging,
-    common,
-    fresh_key,
-    paged,
-    parameters,
-    show_list,
+from mesh.operator.cli.command import Invocation, common, fresh_key
+from mesh.operator.cli.connector_settings import changed, settings, span
+from mesh.operator.cli.connector_shown import (
+    NOT_AGAIN,
+    ONCE,
+    show_action,
+    show_connector,
+    show_minted,
 )
-from mesh.operator.cli.failure import LATER, REFUSED, CommandError, of_api, of_silence
+from mesh.operator.cli.enabling import ask_to_enable, enable_made, outcome, path_of
+from mesh.operator.cli.failure import REFUSED, CommandError
+from mesh.operator.cli.lists import Paging, paged, pages_of_agents, parameters, show_list
 from mesh.operator.cli.terminal import when
-from mesh.operator.client import ApiError, Json, OperatorClient, UnreachableError, segment
+from mesh.operator.client import segment
 
 KINDS: Final = ("generic",)
-POLICIES: Final = ("addressed", "always", "never")
-BUSY: Final = ("queue", "merge", "reject")
-ONCE: Final = "This secret is shown once: keep it now. If it is lost: mesh connector rotate"
-NOT_AGAIN: Final = "The same call was made before; its secret is not shown again."
-CAPS: Final = (
-    ("--max-conversations", "conversations", "Conversations active in 30 days."),
-    ("--max-actors", "actors", "Actors active in 30 days."),
-    ("--max-messages-per-minute", "messages_per_minute", "Messages accepted a minute."),
-    ("--max-waiting", "waiting", "Messages waiting in one conversation."),
-)
-_SPAN: Final = re.compile(r"(\d+)([smhd]?)\Z")
-_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def span(text: str) -> int:
-    """Seconds of `24h`, `30m`, `90s`, `2d` or a plain number. CommandError (2)."""
-    match = _SPAN.match(text)
-    if match is None:
-        raise CommandError(f"{text!r} is no span of time; write 24h, 30m, 90s or 0", exit_code=2)
-    return int(match[1]) * _SECONDS[match[2]]
-
-
-def settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `create` and `update` share."""
-    for option, name, text in reversed(CAPS):
-        function = click.option(option, name, type=click.IntRange(min=1), metavar="N", help=text)(
-            function
-        )
-    for decorate in (
-        click.option(
-            "--failure-replies/--no-failure-replies",
-            default=None,
-            help="Whether a failed run says so to the third party.",
-        ),
-        click.option("--busy", type=click.Choice(BUSY), help="When it has work already."),
-        click.option("--deny-actor", multiple=True, metavar="A", help="An actor never heard."),
-        click.option("--allow-actor", multiple=True, metavar="A", help="Only these are heard."),
-        click.option("--engage", type=click.Choice(POLICIES), help="Whose messages start a turn."),
-        click.option(
-            "--allow-host", multiple=True, metavar="H[:PORT]", help="Hosts that replies may go to."
-        ),
-        click.option("--delivery-url", metavar="URL", help="Where replies are posted."),
-        click.option("--name", metavar="LABEL", help="A label for people."),
-    ):
-        function = decorate(function)
-    return function
-
-
-def changed(given: dict[str, Any], before: Json) -> Json:
-    """The settings `before` with what was given put in."""
-    body: dict[str, Any] = dict(before)
-    for name in ("name", "delivery_url", "failure_replies"):
-        if given[name] is not None:
-            body[name] = given[name]
-    if given["allow_host"]:
-        body["allow_hosts"] = list(given["allow_host"])
-    engagement: dict[str, Any] = {}
-    if given["engage"] is not None:
-        engagement["policy"] = given["engage"]
-    if given["busy"] is not None:
-        engagement["busy"] = given["busy"]
-    for option, name in (("allow_actor", "allow_actors"), ("deny_actor", "deny_actors")):
-        if given[option]:
-            engagement[name] = list(given[option])
-    if engagement:
-        body["engagement"] = {**body.get("engagement", {}), **engagement}
-    caps = {name: given[name] for _, name, _ in CAPS if given[name] is not None}
-    if caps:
-        body["caps"] = {**body.get("caps", {}), **caps}
-    return body
 
 
 @click.group("connector")
@@ -153,54 +83,6 @@ def create(
         return enable_made(invocation, client, made, skip_ping=skip_ping)
 
 
-def enable_made(
-    invocation: Invocation, client: OperatorClient, made: Json, *, skip_ping: bool
-) -> int:
-    """Enables what was just minted. Whatever comes of it, the minted document is printed."""
-    failure: CommandError | None = None
-    reached: Json = {}
-    try:
-        reached = ask_to_enable(invocation, client, made["install_id"], skip_ping=skip_ping)
-    except ApiError as error:
-        failure = of_api(error)
-    except UnreachableError as error:
-        failure = of_silence(error)
-    if invocation.as_json:
-        invocation.terminal.document(
-            {**made, **{k: v for k, v in reached.items() if k in made and k != "secret"}}
-        )
-    if failure is not None:
-        next_command = f"mesh connector enable {made['install_id']}"
-        raise CommandError(f"{failure}; then: {next_command}", failure.exit_code)
-    return outcome(invocation, reached)
-
-
-def ask_to_enable(
-    invocation: Invocation, client: OperatorClient, install_id: str, *, skip_ping: bool
-) -> Json:
-    """Runs the steps of enabling; the answer tells the state that was reached."""
-    body = {"skip_ping": True} if skip_ping else {}
-    with invocation.terminal.waiting("enabling: checking the URL, pinging the receiver"):
-        return client.call("POST", f"/api/connectors/{segment(install_id)}/enable", body=body)
-
-
-def outcome(invocation: Invocation, connector: Json) -> int:
-    """The exit code of a state; what comes next is said on standard error unless it is enabled."""
-    install_id, state = connector["install_id"], connector["state"]
-    if state == "enabled":
-        invocation.terminal.say(f"\n{install_id} is enabled")
-        return 0
-    if state == "enabling":
-        click.echo(
-            f"mesh: still enabling; look again with: mesh connector show {install_id}", err=True
-        )
-        return LATER
-    reason = connector.get("state_reason") or "enabling ended in error"
-    hint = "" if "mesh connector" in reason else f"; then: mesh connector enable {install_id}"
-    click.echo(f"mesh: {reason}{hint}", err=True)
-    return REFUSED
-
-
 @group.command("list")
 @click.option("--agent", metavar="SLUG", help="Of this agent alone.")
 @paged
@@ -222,35 +104,6 @@ def list_connectors(invocation: Invocation, agent: str | None, **given: Any) -> 
                 (each.get("delivery") or {}).get("state"),
             ),
         )
-
-
-def pages_of_agents(
-    client: OperatorClient, agent: str | None, what: str, paging: Paging, **filters: str | None
-) -> Any:
-    """The pages of one agent's list or, without one, of every agent's, as one list's first page."""
-    if agent is not None:
-        return client.pages(f"/api/agents/{segment(agent)}/{what}", parameters(paging, **filters))
-    if paging.cursor:
-        raise CommandError("--cursor needs --agent", exit_code=2)
-    return _merged(client, what, paging, filters)
-
-
-def _merged(
-    client: OperatorClient, what: str, paging: Paging, filters: dict[str, str | None]
-) -> Any:
-    asked = parameters(paging, **filters)
-    paths = [f"/api/agents/{segment(each['slug'])}/{what}" for each in client.items("/api/agents")]
-    if paging.every:
-        for path in paths:
-            yield from client.pages(path, asked)
-        return
-    items: list[Json] = []
-    for path in paths:
-        page = client.call("GET", path, params=asked)
-        items += page["items"]
-        if len(items) >= paging.limit:
-            break
-    yield {"items": items[: paging.limit], "next_cursor": None}
 
 
 @group.command("show")
@@ -445,70 +298,3 @@ def refusals(invocation: Invocation, install_id: str, **given: Any) -> None:
                 each["clock_skew_s"],
             ),
         )
-
-
-def path_of(install_id: str) -> str:
-    """The path of one install."""
-    return f"/api/connectors/{segment(install_id)}"
-
-
-def show_minted(invocation: Invocation, made: Json) -> None:
-    """An install just made, its secret among it."""
-    invocation.terminal.fields(
-        [
-            ("install", made["install_id"]),
-            ("state", made["state"]),
-            ("post to", made["ingress_url"]),
-            ("secret", made["secret"]),
-        ]
-    )
-    invocation.terminal.say(f"\n{ONCE if made['secret'] else NOT_AGAIN}")
-
-
-def show_action(invocation: Invocation, install_id: str, answer: Json) -> None:
-    """What an action on an install came to."""
-    if invocation.as_json:
-        invocation.terminal.document(answer)
-    elif isinstance(answer, dict) and "state" in answer:
-        show_connector(invocation, answer)
-    else:
-        invocation.terminal.say(f"{install_id}: done")
-
-
-def show_connector(invocation: Invocation, each: Json) -> None:
-    """One install, for people or as a document."""
-    if invocation.as_json:
-        invocation.terminal.document(each)
-        return
-    delivery, secret = each.get("delivery") or {}, each.get("secret") or {}
-    engagement, caps = each.get("engagement") or {}, each.get("caps") or {}
-    secret = secret if isinstance(secret, dict) else {}
-    invocation.terminal.fields(
-        [
-            ("install", each["install_id"]),
-            ("kind", each.get("kind")),
-            ("name", each.get("name")),
-            ("state", each["state"]),
-            ("reason", each.get("state_reason")),
-            ("post to", each.get("ingress_url")),
-            ("delivery url", each.get("delivery_url")),
-            ("allowed hosts", each.get("allow_hosts")),
-            ("delivery", delivery.get("state")),
-            ("  reason", delivery.get("reason")),
-            ("  failing since", when(delivery.get("failing_since"))),
-            ("  oldest waiting", when(delivery.get("oldest_pending_at"))),
-            ("  waiting", delivery.get("pending")),
-            ("  dead", delivery.get("dead")),
-            ("engages", engagement.get("policy")),
-            ("  allowed actors", engagement.get("allow_actors")),
-            ("  denied actors", engagement.get("deny_actors")),
-            ("  when busy", engagement.get("busy")),
-            *((f"cap {name}", value) for name, value in caps.items()),
-            ("failure replies", each.get("failure_replies")),
-            ("secret version", secret.get("version")),
-            ("  created", when(secret.get("created_at"))),
-            ("  previous until", when(secret.get("previous_valid_until"))),
-            ("  previous used", when(secret.get("previous_last_used_at"))),
-            ("version", each.get("version")),
-        ]
-    )

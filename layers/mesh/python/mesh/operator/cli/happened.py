@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import click
 
-from mesh.operator.cli.command import Invocation, Paging, common, paged, parameters, show_list
-from mesh.operator.cli.connectors import pages_of_agents, path_of
+from mesh.operator.cli.command import Invocation, common
+from mesh.operator.cli.enabling import path_of
 from mesh.operator.cli.failure import CommandError
+from mesh.operator.cli.lists import Paging, paged, pages_of_agents, parameters, show_list
 from mesh.operator.cli.terminal import WIDTH, clean, when
 from mesh.operator.client import Json, OperatorClient, segment
 

@@ -11,17 +11,9 @@ from typing import Any, Final
 import click
 
 from mesh.operator.cli import target
-from mesh.operator.cli.command import (
-    Invocation,
-    Paging,
-    common,
-    fresh_key,
-    paged,
-    parameters,
-    read_secret,
-    show_list,
-)
+from mesh.operator.cli.command import Invocation, common, fresh_key, read_secret
 from mesh.operator.cli.failure import CommandError, of_api, of_silence
+from mesh.operator.cli.lists import Paging, paged, parameters, show_list
 from mesh.operator.cli.terminal import when
 from mesh.operator.client import (
     ApiError,
