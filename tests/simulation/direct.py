@@ -27,6 +27,7 @@ from infra.local.aws.recorder import caller
 from infra.local.aws.wire import Asked, AwsError, Json
 from mesh.kernel.limits import AWS_ATTEMPTS
 
+_NO_DIGITS: Final = str.maketrans(dict.fromkeys("0123456789"))
 _ADDRESS: Final = "https://aws.local"
 _BLOBS: Final = frozenset({"Plaintext", "CiphertextBlob", "B"})
 _TRIED_AGAIN: Final = frozenset(
@@ -66,8 +67,25 @@ class Site:
 
     @property
     def name(self) -> str:
-        """The call's place in the system: which function does what."""
-        return f"{self.function or 'aws'}: {self.operation}"
+        """The call's place in the system: which function does what to which kind of row."""
+        return f"{self.function or 'aws'}: {self.operation}{self._what()}"
+
+    def _what(self) -> str:
+        body = self.body
+        if "TransactItems" in body:
+            return f" of {len(body['TransactItems'])}"
+        if "QueueUrl" in body:
+            return " " + str(body["QueueUrl"]).rpartition("/")[2]
+        if "KeyConditionExpression" in body:
+            values = body["ExpressionAttributeValues"]
+            start = values.get(":lo", values.get(":sk", values[":pk"]))["S"]
+            return f" {body.get('IndexName', '')}{start.partition('#')[0]}"
+        key = body.get("Key", body.get("Item"))
+        if key is None:
+            return ""
+        changed = str(body.get("UpdateExpression", "")).partition(",")[0]
+        text = f" {key['sk']['S'].partition('#')[0]} {changed}".rstrip()
+        return text.translate(_NO_DIGITS)
 
 
 class Hooks:

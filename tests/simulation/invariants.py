@@ -300,14 +300,21 @@ def _check_counters(rows: dict[Key, Row], stories: dict[str, Row]) -> None:
     _need(accepted == len(stories), "counters count", (accepted, len(stories)))
 
 
-def check_request(got: Received, rows: Iterable[Row]) -> None:
-    """What must hold when a request reaches the receiver: its attempt is written, and in order."""
+def check_request(got: Received, rows: Iterable[Row], now: int) -> None:
+    """What must hold when a request reaches the receiver: its attempt is written, and its lease is
+    not over (by a clock that may be as late as any of the system's)."""
     story = got.outbound_id.removeprefix("out_")
     found = list(rows)
     (entry,) = [r for r in found if r["sk"].startswith("ENTRY#") and r["story"] == story]
     _need(
         entry.get("attempts", 0) >= got.attempt,
         "an attempt is written before its request",
+        (got.attempt, entry),
+    )
+    opened = entry.get("open")
+    _need(
+        opened is not None and opened["number"] == got.attempt and now < opened["until"],
+        "a request is made under a lease",
         (got.attempt, entry),
     )
     (reply,) = [

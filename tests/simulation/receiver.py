@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from infra.local.aws import Killed
+from infra.local.aws import Broken, Killed
 from mesh.security.egress import Reply
 from tests.fakes.egress import Call, Outcome, answer
 
@@ -62,7 +62,7 @@ class Receiver:
             int(call.headers["X-Mesh-Attempt"]),
             call.body,
         )
-        self.check(got)
+        self._look(got)
         self.received.append(got)
         outcome = self.answers(number, got.reply)
         if isinstance(outcome, Reply) and 200 <= outcome.status < 300:
@@ -73,6 +73,13 @@ class Receiver:
         if callable(outcome):
             return outcome(call)
         raise outcome
+
+    def _look(self, got: Received) -> None:
+        """What the check objects to passes every `except Exception` of the system."""
+        try:
+            self.check(got)
+        except Exception as objection:
+            raise Broken(str(objection)) from objection
 
     def kill(self, number: int, when: str) -> None:
         """The worker dies at the n-th request, before the receiver got it or after."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +23,7 @@ from mesh.kernel.limits import (
     DELIVERY_LEASE_MS,
     DELIVERY_SETTINGS_FRESH_MS,
     DUE_AFTER_MS,
+    EGRESS_TOTAL_S,
     ENTRIES_PER_INVOCATION_MAX,
     ENTRY_AGE_MS_MAX,
     NO_SLOT_RETRY_S_MAX,
@@ -43,6 +44,8 @@ from mesh.storage import keys
 from mesh.storage.conversations import read_outbox_head
 from mesh.storage.queues import Bell
 from mesh.storage.table import ConditionFailed, Table, update
+
+_EGRESS_TOTAL_MS: Final = int(EGRESS_TOTAL_S * 1000)
 
 
 class _Then(StrEnum):
@@ -130,7 +133,8 @@ class OutboxWorker:
         if endpoint.state is EndpointState.DEGRADED:
             if not self.endpoints.may_probe(endpoint) or entry.not_before > now:
                 return self._park(outbox, keys.degraded(outbox.install_id), entry.created_at)
-        elif (wait_ms := due_time(entry, endpoint) - now) > 0:
+        elif entry.attempts and (wait_ms := due_time(entry, endpoint) - now) > 0:
+            # What was never tried is due: its time is another function's clock, which may be ahead.
             return self._wait(outbox, wait_ms)
         return self._attempt(outbox, entry, install, endpoint)
 
@@ -197,6 +201,10 @@ class OutboxWorker:
             self.endpoints.give_slot(install.settings.install_id, slot)
             raise
         assert opened.open is not None
+        if self._clock.now_ms() + _EGRESS_TOTAL_MS > opened.open.until:
+            # Whoever stood still for so long may have been taken for dead: the entry is not ours.
+            self.endpoints.give_slot(install.settings.install_id, slot)
+            raise LostEntry
         headers = attempt_headers(
             secrets,
             install.settings.install_id,
