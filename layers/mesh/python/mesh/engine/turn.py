@@ -145,12 +145,12 @@ class TurnWorker:
             return _Said("", "queue_expired")
         ledger = Ledger(self._table, pending, self._kept_days)
         steps = ledger.steps()
-        done = next((s for s in steps if s.status is StepStatus.COMPLETED), None)
-        if done is not None:
-            return _Said(done.text or "")
         lost = pending.lease_no - 1 - pending.excused - progress(steps)
         if lost >= LEASES_WITHOUT_PROGRESS_MAX:
             return _Said("", "poisoned")
+        done = next((s for s in steps if s.status is StepStatus.COMPLETED), None)
+        if done is not None:
+            return _Said(done.text or "")
         started_at = pending.first_leased_at or now
         left_s = (started_at + limits.seconds * 1000 - now) / 1000
         if left_s <= 0:
