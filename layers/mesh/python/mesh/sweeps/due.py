@@ -23,6 +23,7 @@ from mesh.kernel.limits import (
     DUE_SHARDS,
     LEASE_GRACE_MS,
     PROBE_EVERY_MS,
+    PROBE_SLACK_MS,
     RELEASE_PAGES_MAX,
     SWEEP_BACKOFF_MS,
     SWEEP_PAGE_ITEMS,
@@ -205,7 +206,8 @@ class DueSweep:
         if msgspec.convert(item, Endpoint).state is not EndpointState.DEGRADED:
             self._drop_mark(key, mark, "attribute_exists(#pk)")
             return
-        if not self._move_mark(key, mark, now + PROBE_EVERY_MS):
+        # A schedule ticks a little early at times; the mark must be due by the next tick anyhow.
+        if not self._move_mark(key, mark, now + PROBE_EVERY_MS - PROBE_SLACK_MS):
             return
         install_id = key.pk.removeprefix("INS#")
         for waiting in self._table.query_due(
