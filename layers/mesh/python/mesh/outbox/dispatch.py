@@ -131,7 +131,11 @@ class OutboxWorker:
         if self._age_ms(entry, endpoint) >= ENTRY_AGE_MS_MAX:
             return self._end(outbox, entry, EntryState.DEAD, "too_old")
         if endpoint.state is EndpointState.DEGRADED:
-            if not self.endpoints.may_probe(endpoint) or entry.not_before > now:
+            if entry.not_before > now:  # its turn would come to nothing: the others go first
+                moved = outbox.due_at != entry.not_before
+                parked = keys.degraded(outbox.install_id)
+                return self._park(outbox, parked, entry.not_before, moved=moved)
+            if not self.endpoints.may_probe(endpoint):
                 return self._park(outbox, keys.degraded(outbox.install_id), entry.created_at)
         elif entry.attempts and (wait_ms := due_time(entry, endpoint) - now) > 0:
             # What was never tried is due: its time is another function's clock, which may be ahead.
@@ -157,15 +161,15 @@ class OutboxWorker:
         if sent is None:
             return _Then.AGAIN
         closed, slot, outcome = sent
-        came_back = self.endpoints.settle(outbox.install_id, slot, outcome.end, endpoint)
-        if came_back:
+        state = self.endpoints.settle(outbox.install_id, slot, outcome.end, endpoint)
+        if probe and state is EndpointState.OK:
             self._log("endpoint.recovered", install_id=outbox.install_id)
         if closed.state is not EntryState.PENDING:
             return self._advance(outbox, closed)
-        if probe:
-            return self._park(
-                outbox, keys.degraded(outbox.install_id), self._clock.now_ms(), moved=True
-            )
+        if state is EndpointState.DEGRADED:
+            # The failure that made it so waits for a probe as well, not for its own long delay.
+            since = max(self._clock.now_ms(), closed.not_before)
+            return self._park(outbox, keys.degraded(outbox.install_id), since, moved=True)
         return self._wait(outbox, closed.due_time - self._clock.now_ms())
 
     def send(

@@ -107,9 +107,10 @@ class Endpoints:
         """Frees a slot that no request used. Raises Failed."""
         self._write(self._freeing(install_id, slot))
 
-    def settle(self, install_id: str, slot: Slot, end: AttemptEnd, endpoint: Endpoint) -> bool:
-        """Frees the slot and notes what the attempt says of the endpoint; answers whether it came
-        back.
+    def settle(
+        self, install_id: str, slot: Slot, end: AttemptEnd, endpoint: Endpoint
+    ) -> EndpointState:
+        """Frees the slot and notes what the attempt says of the endpoint; answers how it then does.
 
         `endpoint` is what was read before the attempt. Raises Failed.
         """
@@ -117,7 +118,7 @@ class Endpoints:
         if end is AttemptEnd.DELIVERED:
             if endpoint.state is EndpointState.OK and endpoint.failures == 0:
                 self._write(self._freeing(install_id, slot))
-                return False
+                return EndpointState.OK
             return self._recover(install_id, slot, endpoint, now)
         if end is AttemptEnd.GONE:
             self._write(
@@ -132,10 +133,10 @@ class Endpoints:
                     now=now,
                 )
             )
-            return False
+            return EndpointState.PAUSED
         if end not in ENDPOINT_FAILURES:
             self._write(self._freeing(install_id, slot))
-            return False
+            return endpoint.state
         item = self._write(
             self._freeing(
                 install_id,
@@ -147,40 +148,51 @@ class Endpoints:
                 now=now,
             )
         )
-        if item is not None:
-            self._degrade_if_failing(install_id, msgspec.convert(item, Endpoint), now)
-        return False
+        if item is None:
+            return endpoint.state
+        return self._degrade_if_failing(install_id, msgspec.convert(item, Endpoint), now)
 
-    def _recover(self, install_id: str, slot: Slot, endpoint: Endpoint, now: int) -> bool:
+    def _recover(self, install_id: str, slot: Slot, endpoint: Endpoint, now: int) -> EndpointState:
         """Healthy again: the failures are forgotten, and what waited in its turn is due, spread
         out."""
-        healthy = self._freeing(
-            install_id,
-            slot,
-            "#failures = :zero, #state = :ok, #recovered_at = :now",
-            remove="#failing_since, #reason, #due_pk, #due_at",
-            condition="attribute_not_exists(#state) OR #state <> :paused",
-            zero=0,
-            ok=EndpointState.OK.value,
-            paused=EndpointState.PAUSED.value,
-            now=now,
-        )
-        if endpoint.state is not EndpointState.DEGRADED:
-            self._write(healthy)
-            return False
+
+        def healthy(condition: str, **values: str) -> Write:
+            return self._freeing(
+                install_id,
+                slot,
+                "#failures = :zero, #state = :ok, #recovered_at = :now",
+                remove="#failing_since, #reason, #due_pk, #due_at",
+                condition=condition,
+                zero=0,
+                ok=EndpointState.OK.value,
+                now=now,
+                **values,
+            )
+
+        if endpoint.state is EndpointState.OK:
+            try:
+                self._table.write(healthy("attribute_not_exists(#state) OR #state = :ok"))
+                return EndpointState.OK
+            except ConditionFailed as failed:
+                found = Endpoint() if failed.old is None else msgspec.convert(failed.old, Endpoint)
+            if found.state is not EndpointState.DEGRADED:
+                return found.state
+            # It degraded while this request was under way: what was parked since must come back.
+        whole = healthy("#state = :degraded", degraded=EndpointState.DEGRADED.value)
         release = release_write(
             keys.install(install_id), keys.degraded(install_id), now, RECOVERY_SPREAD_MS
         )
         try:
-            self._table.transact_settled(lambda: [healthy, release], TRANSACTION_TRIES)
+            self._table.transact_settled(lambda: [whole, release], TRANSACTION_TRIES)
         except Cancelled:
-            return False  # the slot's lease ran out, or delivery was paused meanwhile
-        return True
+            # The slot's lease ran out, or somebody else brought it back or paused it meanwhile.
+            return self.read(install_id).state
+        return EndpointState.OK
 
-    def _degrade_if_failing(self, install_id: str, endpoint: Endpoint, now: int) -> None:
+    def _degrade_if_failing(self, install_id: str, endpoint: Endpoint, now: int) -> EndpointState:
         if endpoint.failures < DEGRADED_AFTER_FAILURES or endpoint.state is not EndpointState.OK:
-            return
-        self._write(
+            return endpoint.state
+        item = self._write(
             update(
                 keys.delivery(install_id),
                 "SET #state = :degraded, #reason = :reason, #last_probe_at = :now,"
@@ -190,11 +202,12 @@ class Endpoints:
                 reason="failures_in_a_row",
                 now=now,
                 due_pk=keys.due(install_id),
-                due_at=now + PROBE_EVERY_MS,
+                due_at=now + PROBE_EVERY_MS - PROBE_SLACK_MS,
                 many=DEGRADED_AFTER_FAILURES,
                 ok=EndpointState.OK.value,
             )
         )
+        return EndpointState.DEGRADED if item is not None else endpoint.state
 
     def _freeing(
         self,
