@@ -23,7 +23,8 @@ from infra.local.schedule import Schedule
 from infra.local.stack import make_resources
 from mesh.app import Handler, Ports, build
 from mesh.control.agents import Agents
-from mesh.control.audit import AuditTrail, Cause
+from mesh.control.audit import AuditTrail
+from mesh.control.enablement import Enablement
 from mesh.control.idempotency import Minting
 from mesh.control.installs import Installs, Wanted
 from mesh.control.instance_key import InstanceKeys
@@ -191,8 +192,6 @@ class World:
 
     def _make_install(self) -> Made:
         audit = AuditTrail(self.table, self.clock, self.ids, 400)
-        cause: Cause = CAUSE
-        minting = Minting("opr_test", "POST", "/x", self.ids.ulid(), "digest")
         self.agent = Agents(self.table, self.clock, self.ids, audit).create(
             slug="ada",
             name="Ada",
@@ -200,8 +199,8 @@ class World:
             instructions="Be brief.",
             model=Model(),
             limits=self.limits,
-            cause=cause,
-            minting=minting,
+            cause=CAUSE,
+            minting=self._minting(),
         )
         wrapper = KmsWrapper(lambda: self.clients.kms, self.settings.secrets_key)
         installs = Installs(
@@ -213,6 +212,7 @@ class World:
             instance_keys=InstanceKeys(wrapper, self.table, self.clock, self.random),
             judge=lambda url, hosts: None,
         )
+        self.enablement = Enablement(self.table, self.clock, self.ids, audit, installs)
         install, secret = installs.create(
             self.agent,
             Wanted(
@@ -226,13 +226,16 @@ class World:
             kind="generic",
             enable=False,
             skip_ping=False,
-            cause=cause,
-            minting=Minting("opr_test", "POST", "/x", self.ids.ulid(), "digest"),
+            cause=CAUSE,
+            minting=self._minting(),
         )
         self.table.write(
             update(keys.settings(install.install_id), "SET #state = :state", state="enabled")
         )
         return Made(install.install_id, secret)
+
+    def _minting(self) -> Minting:
+        return Minting("opr_test", "POST", "/x", self.ids.ulid(), "digest")
 
     # ---- what a third party does
 
@@ -375,6 +378,26 @@ class World:
     def entries(self) -> list[dict[str, Any]]:
         found = [row for (_, sk), row in self.rows().items() if sk.startswith("ENTRY#")]
         return sorted(found, key=lambda row: (row["pk"], row["sk"]))
+
+    def entries_of(self, conversation: str) -> list[dict[str, Any]]:
+        """The entries of a conversation, by its caller's key."""
+        pk = keys.conversation(keys.conversation_id(self.made.install_id, conversation))
+        return [row for row in self.entries() if row["pk"] == pk]
+
+    def story_of(self, message_id: str) -> str:
+        """The ULID of a message's story."""
+        found = [
+            row["story"]
+            for (_, sk), row in self.rows().items()
+            if sk == "STORY" and row["message_id"] == message_id
+        ]
+        return str(found[0])
+
+    # ---- what an operator does
+
+    def resume_delivery(self) -> None:
+        """The operator takes the endpoint as healthy."""
+        self.enablement.resume_delivery(self.made.install_id, CAUSE)
 
 
 def swapped(**made: Any) -> MakePorts:
