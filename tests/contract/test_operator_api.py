@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from infra import topology
 from infra.local.aws import Faults, Kind, LocalAws
-from mesh.operator.dispatch import Needs, Route
+from mesh.operator.api import RESOURCES
 from mesh.operator.openapi import routes
+from mesh.operator.route import Needs, Route
 from tests.fakes.egress import answer
 from tests.fakes.operators import Api, admin, error_of, minted
 from tests.fakes.system import URL, Made, System
@@ -73,7 +75,9 @@ def test_the_functions_answer_exactly_the_routes_that_the_gateway_knows() -> Non
         if route.api is topology.Api.OPERATOR
     }
     answered = {
-        (f"operator_{route.act.__module__.rpartition('.')[2]}", route.key) for route in ROUTES
+        (f"operator_{resource}", route.key)
+        for resource in RESOURCES
+        for route in import_module(f"mesh.operator.{resource}").ROUTES
     }
     assert answered == known
 

@@ -6,7 +6,8 @@ import pytest
 
 from mesh.control.audit import Cause
 from mesh.control.idempotency import Minted, Minting
-from mesh.control.installs import KEEP, Rotated, Wanted
+from mesh.control.installs import KEEP, Wanted
+from mesh.control.rotation import Rotated
 from mesh.control.secrets import open_delivery_url, open_secrets, valid_now
 from mesh.kernel.errors import Conflict, Failed, Invalid, Refused
 from mesh.records.install import Caps, Engagement, InstallState
@@ -25,7 +26,7 @@ def rotate(
     force: bool = False,
     minting: Minting | None = None,
 ) -> Rotated:
-    return world.installs.rotate(
+    return world.rotation.rotate(
         install_id,
         overlap_s=overlap_s,
         force=force,
@@ -157,9 +158,9 @@ def test_ending_the_overlap_leaves_the_current_secret_alone() -> None:
     world = World()
     install, _ = world.install(world.agent())
     rotated = rotate(world, install.install_id)
-    world.installs.end_overlap(install.install_id, ALICE)
+    world.rotation.end_overlap(install.install_id, ALICE)
     assert opened(world, install.install_id) == [rotated.secret]
-    world.installs.end_overlap(install.install_id, ALICE)
+    world.rotation.end_overlap(install.install_id, ALICE)
     assert world.actions().count("connector.end_overlap") == 1
 
 
@@ -255,7 +256,7 @@ def test_an_unknown_or_malformed_id_finds_nothing() -> None:
     assert world.installs.by_id("ins_" + "0" * 26) is None
     assert world.installs.by_id("ins_x#SETTINGS") is None
     with pytest.raises(Refused):
-        world.installs.rotate(
+        world.rotation.rotate(
             "ins_" + "0" * 26,
             overlap_s=0,
             force=False,

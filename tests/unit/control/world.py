@@ -12,6 +12,7 @@ from mesh.control.idempotency import Minting
 from mesh.control.installs import Installs, Wanted, Whole
 from mesh.control.instance_key import InstanceKeys
 from mesh.control.operators import Operators
+from mesh.control.rotation import Rotation
 from mesh.kernel.errors import MeshError
 from mesh.kernel.ids import Ids
 from mesh.records.agent import Agent, Limits, Model
@@ -92,6 +93,14 @@ class World:
             audit=self.audit,
             instance_keys=self.keys,
             judge=judged,
+        )
+        self.rotation = Rotation(
+            self.table,
+            self.clock,
+            self.random,
+            audit=self.audit,
+            installs=self.installs,
+            instance_keys=self.keys,
         )
         self.enablement = Enablement(self.table, self.clock, self.ids, self.audit, self.installs)
         self.operators = Operators(self.table, self.clock, self.ids, self.random, self.audit)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mesh.operator.dispatch import Needs
 from mesh.operator.openapi import document, main, routes, text
+from mesh.operator.route import Needs
 
 FILE = Path(__file__).parents[3] / "docs" / "openapi.json"
 

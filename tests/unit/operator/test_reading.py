@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from mesh.kernel.errors import Invalid
 from mesh.operator import cursors, json_body
-from mesh.operator.schemas import milliseconds
+from mesh.operator.shapes.base import milliseconds
 
 KEY = b"k" * 32
 

@@ -73,7 +73,7 @@ class Minting:
             raise Minted(kept)
 
 
-class Minted(Exception):  # noqa: N818 - it is an answer, not an error
+class Minted(Exception):
     """The key has made something already, maybe a moment ago; `answer` is what is kept of it."""
 
     def __init__(self, answer: dict[str, object]) -> None:

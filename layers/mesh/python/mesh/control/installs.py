@@ -1,7 +1,8 @@
-"""Owns installs: their settings, their sealed signing secrets, and the rotation of these.
+"""Owns installs: their settings, and the minting of each with its first secret.
 
 Refuses to show a secret twice, to keep a delivery URL in the clear, and to save one that the egress
-guard would refuse. States are `enablement`'s.
+guard would refuse. States are
+`enablement`'s, later secrets `rotation`'s.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.idempotency import Minting
 from mesh.control.instance_key import InstanceKeys
 from mesh.control.rows import assign, item_of, record_of
-from mesh.control.secrets import open_delivery_url, seal_secret, seal_url, valid_now
+from mesh.control.secrets import open_delivery_url, seal_secret, seal_url
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid, Refused
 from mesh.kernel.ids import Ids, Random, is_install_id
-from mesh.kernel.limits import TRANSACTION_TRIES
 from mesh.records.agent import Agent
 from mesh.records.install import (
     Caps,
@@ -35,7 +35,7 @@ from mesh.security.signing import mint_secret
 from mesh.security.urls import Refusal, display, parse, target_of
 from mesh.storage import keys
 from mesh.storage.items import Item
-from mesh.storage.table import Cancelled, Table, Why, Write, delete, put
+from mesh.storage.table import Cancelled, Table, Write, put
 
 UrlJudge = Callable[[str, Sequence[str]], Refusal | None]
 """What the egress guard says of a URL under an install's list of hosts: the same at save and at
@@ -83,18 +83,6 @@ class Wanted:
     engagement: Engagement
     caps: Caps
     failure_replies: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Rotated:
-    """A fresh secret, to be shown once."""
-
-    secret: str
-    version: int
-    previous_valid_until: int | None
-
-    def __repr__(self) -> str:
-        return f"Rotated(version={self.version})"
 
 
 class Installs:
@@ -220,7 +208,7 @@ class Installs:
                 {**item_of(install), **enabling_item(enabling)},
                 "attribute_not_exists(#pk)",
             ),
-            self._secret(key, install_id, 1, secret, now),
+            secret_write(key, install_id, 1, secret, now_ms=now, random=self._random),
             put(keys.delivery(install_id), item_of(Endpoint())),
             put(keys.agent_install(agent.agent_id, install_id), {"install_id": install_id}),
         ]
@@ -279,114 +267,6 @@ class Installs:
             raise version_conflict(stands.version) from None
         return self.whole(install.install_id).install
 
-    def rotate(
-        self, install_id: str, *, overlap_s: int, force: bool, cause: Cause, minting: Minting
-    ) -> Rotated:
-        """Mints a secret; the previous one goes on for `overlap_s`, or ends with this call when
-        that is 0.
-
-        Within an overlap it needs `force`, and the oldest is dropped. Raises Conflict
-        (`state_conflict`, `idempotency_conflict`), Minted, Refused `not_found`, Failed.
-        """
-        secret, key = mint_secret(self._random), self._keys.ensure()
-        for _ in range(TRANSACTION_TRIES):
-            now = self._clock.now_ms()
-            minting.check(self._table, now)
-            whole = self.whole(install_id)
-            if len(valid_now(whole.secrets, now)) > 1 and not force:
-                raise Conflict(
-                    "state_conflict",
-                    "the previous secret still counts; end its overlap first, or rotate with force",
-                )
-            old = whole.install.secret_version
-            until = now + overlap_s * 1000 if overlap_s else None
-            writes = [
-                minting.write({"version": old + 1, "previous_valid_until": until}, now),
-                self._next_version(install_id, old),
-                self._secret(key, install_id, old + 1, secret, now),
-                *(
-                    assign(
-                        keys.secret(install_id, row.version),
-                        {"valid_until": until},
-                        "attribute_exists(#pk)",
-                    )
-                    if until is not None and row.version == old
-                    else delete(keys.secret(install_id, row.version))
-                    for row in whole.secrets
-                ),
-            ]
-            if self._done(writes, cause, self._deed("rotate", whole.install, old, old + 1)):
-                return Rotated(secret, old + 1, until)
-        raise Failed("unavailable", "the secret is just being changed; try again")
-
-    def end_overlap(self, install_id: str, cause: Cause) -> None:
-        """Revokes every secret but the current one, for each request whose look-up starts after
-        this.
-
-        Raises Refused `not_found`, Failed.
-        """
-        for _ in range(TRANSACTION_TRIES):
-            whole = self.whole(install_id)
-            current = whole.install.secret_version
-            old = [row.version for row in whole.secrets if row.version != current]
-            if not old:
-                return
-            writes = [
-                assign(
-                    keys.settings(install_id),
-                    {"secret_version": current},
-                    "#secret_version = :current AND #state <> :deleted",
-                    current=current,
-                    deleted=InstallState.DELETED.value,
-                ),
-                *(delete(keys.secret(install_id, version)) for version in old),
-            ]
-            if self._done(
-                writes, cause, self._deed("end_overlap", whole.install, current, current)
-            ):
-                return
-        raise Failed("unavailable", "the secret is just being changed; try again")
-
-    def _done(self, writes: Sequence[Write], cause: Cause, deed: Deed) -> bool:
-        """Whether the writes were applied; False when another change came first."""
-        try:
-            self._audit.commit(writes, cause, deed)
-        except Cancelled as cancelled:
-            if any(reason.why is Why.CONDITION for reason in cancelled.reasons):
-                return False
-            raise Failed("unavailable", "the rows are contended; try again") from None
-        return True
-
-    @staticmethod
-    def _deed(verb: str, install: Install, before: int, after: int) -> Deed:
-        return Deed(
-            action=f"connector.{verb}",
-            target=install.install_id,
-            agent_id=install.agent_id,
-            version_before=before,
-            version_after=after,
-        )
-
-    @staticmethod
-    def _next_version(install_id: str, old: int) -> Write:
-        return assign(
-            keys.settings(install_id),
-            {"secret_version": old + 1},
-            "#secret_version = :old AND #state <> :deleted",
-            old=old,
-            deleted=InstallState.DELETED.value,
-        )
-
-    def _secret(
-        self, key: InstanceKey, install_id: str, version: int, secret: str, now: int
-    ) -> Write:
-        row = Secret(
-            version=version,
-            blob=seal_secret(key, install_id, version, secret, self._random),
-            created_at=now,
-        )
-        return put(keys.secret(install_id, version), item_of(row), "attribute_not_exists(#pk)")
-
     def _url_changes(self, install: Install, wanted: Wanted, version: int) -> dict[str, object]:
         """What of the URL changes.
 
@@ -429,6 +309,18 @@ class Installs:
             problem = FieldProblem("delivery_url", f"refused: {refusal.reason}: {refusal.detail}")
             raise Invalid("invalid_request", "the delivery URL is refused", (problem,))
         return host_of(url)
+
+
+def secret_write(
+    key: InstanceKey, install_id: str, version: int, secret: str, *, now_ms: int, random: Random
+) -> Write:
+    """Keeps a version of a signing secret, sealed; goes into the transaction that mints it."""
+    row = Secret(
+        version=version,
+        blob=seal_secret(key, install_id, version, secret, random),
+        created_at=now_ms,
+    )
+    return put(keys.secret(install_id, version), item_of(row), "attribute_not_exists(#pk)")
 
 
 def host_of(url: str) -> str | None:

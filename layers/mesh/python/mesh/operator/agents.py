@@ -11,19 +11,18 @@ from mesh.control.agents import not_found
 from mesh.control.idempotency import Minted
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.errors import FieldProblem, Invalid, Refused
-from mesh.operator.dispatch import Answer, Call, Needs, Route, nothing
-from mesh.operator.schemas import (
+from mesh.operator.route import Answer, Call, Needs, Route, nothing
+from mesh.operator.shapes.agents import (
     AgentList,
     AgentNew,
     AgentPut,
     AgentShown,
     LimitsShown,
     LimitsTaken,
-    Listing,
     ModelShown,
     ModelTaken,
-    Nothing,
 )
+from mesh.operator.shapes.base import Listing, Nothing
 from mesh.records.agent import Agent, Limits, Model, ModelKind
 from mesh.records.operator import OperatorRole
 

@@ -9,8 +9,9 @@ from typing import Final
 
 from mesh.control.audit import Place, Search
 from mesh.kernel.clock import rfc3339
-from mesh.operator.dispatch import Answer, Call, Needs, Route, nothing
-from mesh.operator.schemas import AuditList, AuditListing, AuditShown, milliseconds
+from mesh.operator.route import Answer, Call, Needs, Route, nothing
+from mesh.operator.shapes.base import milliseconds
+from mesh.operator.shapes.people import AuditList, AuditListing, AuditShown
 
 
 def _list(call: Call, _: None, query: AuditListing) -> Answer:

@@ -11,40 +11,31 @@ from typing import Final
 from mesh.control.agents import not_found, version_conflict
 from mesh.control.audit import Deed
 from mesh.control.idempotency import Minted
-from mesh.control.installs import KEEP, Keep, Wanted, Whole, host_of
-from mesh.control.secrets import valid_now
-from mesh.kernel.clock import DAY_MS, MINUTE_MS, rfc3339
+from mesh.control.installs import KEEP, Keep, Wanted
 from mesh.kernel.errors import Conflict, Failed, Refused
-from mesh.kernel.limits import DISCARDS_PER_REQUEST, LIST_DAYS_PER_REQUEST
 from mesh.operator.agents import agent_of
-from mesh.operator.dispatch import Answer, Call, Needs, Route
-from mesh.operator.entries import Counts, counts, discard, standing, walk_outbox
-from mesh.operator.schemas import (
-    CapsBoth,
+from mesh.operator.connector_shown import answer, shown, time_of
+from mesh.operator.entries import counts
+from mesh.operator.moving import discard_waiting, host_changes, waits
+from mesh.operator.refusals import list_refusals
+from mesh.operator.route import Answer, Call, Needs, Route
+from mesh.operator.shapes.base import Listing, Nothing
+from mesh.operator.shapes.connectors import (
     ConnectorCreated,
     ConnectorList,
     ConnectorNew,
     ConnectorPut,
     ConnectorShown,
-    DeliveryShown,
     EnableTaken,
-    EngagementBoth,
-    Listing,
-    Nothing,
     PingShown,
     RefusalList,
-    RefusalShown,
     RotateTaken,
     Rotation,
-    SecretShown,
 )
 from mesh.operator.waking import wake
 from mesh.records.agent import Agent
 from mesh.records.install import Caps, Engagement, Install, InstallState
 from mesh.records.operator import OperatorRole
-from mesh.records.outbox import EntryState
-from mesh.storage import keys
-from mesh.storage.items import Item
 
 
 def install_of(call: Call) -> Install:
@@ -65,7 +56,7 @@ def _list(call: Call, agent: Agent, query: Listing) -> Answer:
     ids, last = call.plane.installs.of_agent(agent.agent_id, query.limit, after)
     counted = counts(call.plane, agent, ids) if ids else {}
     items = [
-        _shown(call, call.plane.installs.whole(install_id), counted[install_id])
+        shown(call, call.plane.installs.whole(install_id), counted[install_id])
         for install_id in ids
     ]
     cursor = call.cursor(None if last is None else [last])
@@ -117,15 +108,15 @@ def _create(call: Call, agent: Agent, body: ConnectorNew) -> Answer:
 
 
 def _get(call: Call, install: Install, _: Nothing) -> Answer:
-    return _answer(call, call.plane.installs.whole(install.install_id))
+    return answer(call, call.plane.installs.whole(install.install_id))
 
 
 def _put(call: Call, install: Install, body: ConnectorPut) -> Answer:
     if body.allow_hosts != install.allow_hosts and call.principal.role is not OperatorRole.ADMIN:
         raise Refused("forbidden", "only an admin changes allow_hosts")
     url = body.delivery_url if "delivery_url" in body.model_fields_set else KEEP
-    moves = _host_changes(install, url)
-    if moves and body.pending is None and _waiting(call, install):
+    moves = host_changes(install, url)
+    if moves and body.pending is None and waits(call, install):
         raise Conflict(
             "state_conflict",
             "replies wait for the old host; say pending: send or discard",
@@ -133,9 +124,9 @@ def _put(call: Call, install: Install, body: ConnectorPut) -> Answer:
     if moves and body.pending == "discard":
         if install.version != body.version:
             raise version_conflict(install.version)
-        _discard_waiting(call, install)
+        discard_waiting(call, install)
     call.plane.installs.update(install, _wanted(body, url), version=body.version, cause=call.cause)
-    return _answer(call, call.plane.installs.whole(install.install_id))
+    return answer(call, call.plane.installs.whole(install.install_id))
 
 
 def _delete(call: Call, install: Install, _: Nothing) -> Answer:
@@ -149,16 +140,16 @@ def _enable(call: Call, install: Install, body: EnableTaken) -> Answer:
     )
     if whole.install.state is InstallState.ENABLED:
         wake(call, whole.install)
-    return _answer(call, whole)
+    return answer(call, whole)
 
 
 def _disable(call: Call, install: Install, _: Nothing) -> Answer:
-    return _answer(call, call.plane.enablement.disable(install.install_id, call.cause))
+    return answer(call, call.plane.enablement.disable(install.install_id, call.cause))
 
 
 def _rotate(call: Call, install: Install, body: RotateTaken) -> Answer:
     try:
-        rotated = call.plane.installs.rotate(
+        rotated = call.plane.rotation.rotate(
             install.install_id,
             overlap_s=body.overlap_seconds,
             force=body.force,
@@ -173,7 +164,7 @@ def _rotate(call: Call, install: Install, body: RotateTaken) -> Answer:
                 install_id=install.install_id,
                 secret=None,
                 version=version,
-                previous_valid_until=_time(until if isinstance(until, int) else None),
+                previous_valid_until=time_of(until if isinstance(until, int) else None),
                 replayed=True,
             )
         )
@@ -182,14 +173,14 @@ def _rotate(call: Call, install: Install, body: RotateTaken) -> Answer:
             install_id=install.install_id,
             secret=rotated.secret,
             version=rotated.version,
-            previous_valid_until=_time(rotated.previous_valid_until),
+            previous_valid_until=time_of(rotated.previous_valid_until),
         )
     )
 
 
 def _end_overlap(call: Call, install: Install, _: Nothing) -> Answer:
-    call.plane.installs.end_overlap(install.install_id, call.cause)
-    return _answer(call, call.plane.installs.whole(install.install_id))
+    call.plane.rotation.end_overlap(install.install_id, call.cause)
+    return answer(call, call.plane.installs.whole(install.install_id))
 
 
 def _ping(call: Call, install: Install, _: Nothing) -> Answer:
@@ -225,49 +216,7 @@ def _resume_delivery(call: Call, install: Install, _: Nothing) -> Answer:
     whole = call.plane.enablement.resume_delivery(install.install_id, call.cause)
     if whole.install.state is InstallState.ENABLED:
         wake(call, whole.install)
-    return _answer(call, whole)
-
-
-def _refusals(call: Call, install: Install, query: Listing) -> Answer:
-    """Newest first, by day and minute; so many days a request."""
-    deps = call.plane.deps
-    now = deps.clock.now_ms()
-    place = call.place(query.cursor)
-    day, before = (now // DAY_MS, "~") if place is None else (int(place[0]), str(place[1]))
-    oldest = max(install.created_at, now - deps.settings.attempts_kept_days * DAY_MS) // DAY_MS
-    items: list[RefusalShown] = []
-    for _ in range(LIST_DAYS_PER_REQUEST):
-        if day < oldest:
-            return Answer(RefusalList(items=items, next_cursor=None))
-        page = deps.table.query(
-            keys.refused_day(install.install_id, day * DAY_MS),
-            between=("0", before),
-            forward=False,
-            limit=query.limit + 2,
-        )
-        for row in page.items:
-            if row["sk"] == before:
-                continue
-            if len(items) == query.limit:
-                return Answer(RefusalList(items=items, next_cursor=call.cursor([day, before])))
-            items.append(_refusal(row))
-            before = row["sk"]
-        if page.last is None:
-            day, before = day - 1, "~"
-    return Answer(RefusalList(items=items, next_cursor=call.cursor([day, before])))
-
-
-def _refusal(row: Item) -> RefusalShown:
-    ids = dict.fromkeys([row["first_request_id"], row["last_request_id"]])
-    return RefusalShown(
-        reason=row["reason"],
-        minute=rfc3339(row["first_at"] // MINUTE_MS * MINUTE_MS),
-        count=row["n"],
-        first_at=rfc3339(row["first_at"]),
-        last_at=rfc3339(row["last_at"]),
-        last_request_ids=list(ids),
-        clock_skew_s=row["last_skew_s"],
-    )
+    return answer(call, whole)
 
 
 def _wanted(body: ConnectorNew | ConnectorPut, url: str | Keep | None) -> Wanted:
@@ -279,99 +228,6 @@ def _wanted(body: ConnectorNew | ConnectorPut, url: str | Keep | None) -> Wanted
         caps=Caps(**body.caps.model_dump()),
         failure_replies=body.failure_replies,
     )
-
-
-def _host_changes(install: Install, url: str | Keep | None) -> bool:
-    """Whether replies that wait would go to another host than they were made for."""
-    if install.delivery_host is None or url is None or isinstance(url, Keep):
-        return False
-    return url != install.delivery_shown and host_of(url) != install.delivery_host
-
-
-def _waiting(call: Call, install: Install) -> bool:
-    agent = call.plane.agents.by_id(install.agent_id)
-    if agent is None:
-        return False
-    return counts(call.plane, agent, [install.install_id])[install.install_id].pending > 0
-
-
-def _discard_waiting(call: Call, install: Install) -> None:
-    """Discards what waits, each entry with an audit row of its own, before the host changes.
-
-    Raises Conflict when something is left that would go to the new host: put the same again.
-    """
-    agent = call.plane.agents.by_id(install.agent_id)
-    if agent is None:
-        return
-    walk = walk_outbox(call.plane, agent, None, None)
-    done = 0
-    for each in standing(call.plane, walk):
-        entry = each.entry
-        if entry.install_id != install.install_id or entry.state is not EntryState.PENDING:
-            continue
-        if done == DISCARDS_PER_REQUEST:
-            raise Conflict("state_conflict", "more replies wait; put the same again")
-        discard(call, each.conversation_id, entry)
-        done += 1
-
-
-def _answer(call: Call, whole: Whole) -> Answer:
-    install = whole.install
-    agent = call.plane.agents.by_id(install.agent_id)
-    counted = counts(call.plane, agent, [install.install_id]) if agent is not None else {}
-    return Answer(_shown(call, whole, counted.get(install.install_id, Counts())))
-
-
-def _shown(call: Call, whole: Whole, counted: Counts) -> ConnectorShown:
-    """An install as it is shown, from what was read of it."""
-    install, endpoint = whole.install, whole.endpoint
-    now = call.plane.deps.clock.now_ms()
-    valid = valid_now(whole.secrets, now)
-    previous = valid[1] if len(valid) > 1 else None
-    return ConnectorShown(
-        install_id=install.install_id,
-        kind=install.kind,
-        name=install.name,
-        agent=install.agent_slug,
-        ingress_url=call.plane.deps.settings.ingress_url,
-        state=install.state,
-        state_reason=install.state_reason,
-        delivery_url=install.delivery_shown,
-        allow_hosts=install.allow_hosts,
-        engagement=EngagementBoth(
-            policy=install.engagement.policy,
-            allow_actors=install.engagement.allow_actors,
-            deny_actors=install.engagement.deny_actors,
-            busy=install.engagement.busy,
-        ),
-        caps=CapsBoth(
-            conversations=install.caps.conversations,
-            actors=install.caps.actors,
-            messages_per_minute=install.caps.messages_per_minute,
-            waiting=install.caps.waiting,
-        ),
-        failure_replies=install.failure_replies,
-        delivery=DeliveryShown(
-            state=endpoint.state,
-            reason=endpoint.reason,
-            failing_since=_time(endpoint.failing_since),
-            oldest_pending_at=_time(counted.oldest_pending_at),
-            pending=counted.pending,
-            dead=counted.dead,
-        ),
-        secret=SecretShown(
-            version=install.secret_version,
-            created_at=rfc3339(valid[0].created_at),
-            previous_valid_until=_time(previous.valid_until if previous else None),
-            previous_last_used_at=_time(previous.last_used_at if previous else None),
-        ),
-        version=install.version,
-        created_at=rfc3339(install.created_at),
-    )
-
-
-def _time(at_ms: int | None) -> str | None:
-    return None if at_ms is None else rfc3339(at_ms)
 
 
 _OF_AGENT: Final = "/api/agents/{slug}/connectors"
@@ -511,7 +367,7 @@ ROUTES: Final = (
         needs=Needs.VIEWER,
         find=install_of,
         takes=Listing,
-        act=_refusals,
+        act=list_refusals,
         answers=RefusalList,
     ),
 )

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,30 +18,19 @@ from mesh.control.agents import not_found
 from mesh.control.audit import Cause
 from mesh.control.idempotency import Minting, digest_of
 from mesh.control.operators import Proven
-from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid, MeshError, Refused
+from mesh.kernel.errors import Failed, FieldProblem, Invalid, MeshError, Refused
 from mesh.kernel.limits import FIELD_PROBLEMS_MAX, IDEMPOTENCY_KEY_CHARS_MAX
 from mesh.kernel.log import error_name
-from mesh.operator import cursors, json_body
+from mesh.operator import json_body
+from mesh.operator.answers import answered, refusal
 from mesh.operator.authorizer import proven_by
 from mesh.operator.deps import OperatorDeps
 from mesh.operator.plane import ControlPlane
-from mesh.operator.schemas import Nothing
+from mesh.operator.route import Answer, Call, Needs, Route
+from mesh.operator.shapes.base import Nothing
 from mesh.records.operator import OperatorRole, Principal
 
-S = TypeVar("S")
-B = TypeVar("B", bound=BaseModel)
-
 _PRINTABLE: Final = re.compile(rf"[\x20-\x7e]{{1,{IDEMPOTENCY_KEY_CHARS_MAX}}}\Z")
-_RETRY_AFTER_S: Final = 1
-
-
-class Needs(IntEnum):
-    """The least role that may call a route."""
-
-    NOTHING = 0
-    VIEWER = 1
-    OPERATOR = 2
-    ADMIN = 3
 
 
 _RANK: Final = {
@@ -51,80 +38,6 @@ _RANK: Final = {
     OperatorRole.OPERATOR: Needs.OPERATOR,
     OperatorRole.ADMIN: Needs.ADMIN,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What an act answers; None has no body."""
-
-    body: BaseModel | Mapping[str, Any] | None
-    status: int = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One request, as an act sees it: who asks, on what, and in which request."""
-
-    plane: ControlPlane
-    proven: Proven
-    path: Mapping[str, str]
-    cause: Cause
-    operation: str
-    minting: Minting | None = None
-    binding: str = ""
-    """What cursors of this list are bound to: route, filter and operator."""
-
-    @property
-    def principal(self) -> Principal:
-        """Who asks."""
-        return self.proven.principal
-
-    @property
-    def mint(self) -> Minting:
-        """The use of the Idempotency-Key, which every route that mints has."""
-        assert self.minting is not None, "only a route that mints asks for it"
-        return self.minting
-
-    def cursor(self, place: list[str | int] | None) -> str | None:
-        """The cursor of a place; None at the end."""
-        return None if place is None else cursors.seal(self.proven.cursor_key, self.binding, place)
-
-    def place(self, cursor: str | None) -> list[str | int] | None:
-        """The place of a cursor. Raises Invalid."""
-        if cursor is None:
-            return None
-        return cursors.unseal(self.proven.cursor_key, self.binding, cursor)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route(Generic[S, B]):
-    """One route: whom it lets in, what it finds, what it takes, what it does."""
-
-    method: str
-    path: str
-    operation: str
-    """The OpenAPI operationId."""
-    summary: str
-    needs: Needs
-    find: Callable[[Call], S]
-    """Finds what the path names, or raises `not_found`, also for what is not the caller's."""
-    takes: type[B]
-    """The body of a POST or PUT; the query of a GET."""
-    act: Callable[[Call, S, B], Answer]
-    answers: type[BaseModel] | None
-    status: int = 200
-    mints: bool = False
-    also: tuple[int, ...] = field(default=())
-    """Statuses that it may answer beside the ordinary ones, for the document."""
-
-    @property
-    def key(self) -> str:
-        """The route as API Gateway names it."""
-        return f"{self.method} {self.path}"
-
-
-def nothing(_: Call) -> None:
-    """What a route finds whose path names nothing."""
 
 
 class Dispatcher:
@@ -147,18 +60,18 @@ class Dispatcher:
                 self._deps.log(
                     "operator.failed", action=operation, code=error.code, request_id=request_id
                 )
-            return _refusal(error, request_id)
+            return refusal(error, request_id)
         except Exception as error:  # noqa: BLE001 - the last line: an answer, and no text of the error
             self._deps.log(
                 "operator.bug", action=operation, error=error_name(error), request_id=request_id
             )
-            return _refusal(
+            return refusal(
                 Failed("internal", "something is wrong inside; the request id helps"), request_id
             )
         self._deps.log(
             "operator.answered", action=operation, status=answer.status, request_id=request_id
         )
-        return _answered(answer, request_id)
+        return answered(answer, request_id)
 
     def _answer(
         self, route: Route[Any, Any] | None, event: Mapping[str, Any], request_id: str
@@ -304,38 +217,3 @@ def _binding(
 def _path(event: Mapping[str, Any]) -> str:
     http = (event.get("requestContext") or {}).get("http") or {}
     return str(event.get("rawPath") or http.get("path") or "")
-
-
-def _answered(answer: Answer, request_id: str) -> dict[str, Any]:
-    body = answer.body
-    if isinstance(body, BaseModel):
-        text = json.dumps(body.model_dump(mode="json", by_alias=True), ensure_ascii=False)
-    else:
-        text = "" if body is None else json.dumps(body, ensure_ascii=False)
-    return _response(answer.status, text, request_id)
-
-
-def _refusal(error: MeshError, request_id: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"code": error.code, "message": error.message}
-    headers: dict[str, str] = {}
-    match error:
-        case Invalid(fields=fields) if fields:
-            told["fields"] = [{"path": f.path, "problem": f.problem} for f in fields]
-        case Conflict(current_version=int(version)):
-            told["current_version"] = version
-        case Refused(retry_after_s=int(seconds)):
-            headers["Retry-After"] = str(seconds)
-        case Failed(code="unavailable"):
-            headers["Retry-After"] = str(_RETRY_AFTER_S)
-    told["request_id"] = request_id
-    text = json.dumps({"error": told}, ensure_ascii=False)
-    return _response(error.status, text, request_id, headers)
-
-
-def _response(
-    status: int, text: str, request_id: str, more: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    headers = {"Cache-Control": "no-store", "X-Request-Id": request_id, **(more or {})}
-    if text:
-        headers["Content-Type"] = "application/json"
-    return {"statusCode": status, "headers": headers, "body": text, "isBase64Encoded": False}

@@ -13,9 +13,9 @@ from mesh.control.audit import Deed
 from mesh.control.rows import record_of
 from mesh.kernel.errors import Conflict
 from mesh.kernel.limits import DELIVERY_COUNT_DAYS, DELIVERY_COUNT_ENTRIES
-from mesh.operator.dispatch import Call
 from mesh.operator.happened import Found, Place, Walk
 from mesh.operator.plane import ControlPlane
+from mesh.operator.route import Call
 from mesh.outbox.entries import discard_write
 from mesh.records.agent import Agent
 from mesh.records.outbox import Entry, EntryState

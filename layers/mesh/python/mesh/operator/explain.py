@@ -11,8 +11,8 @@ from typing import Final
 
 from mesh.control.rows import record_of
 from mesh.kernel.clock import rfc3339
-from mesh.operator.dispatch import Call
-from mesh.operator.schemas import ExplainEvent, Explanation
+from mesh.operator.route import Call
+from mesh.operator.shapes.happened import ExplainEvent, Explanation
 from mesh.operator.stories import Run, run_of, steps_of
 from mesh.outbox.entries import Entries
 from mesh.outbox.schedule import due_time

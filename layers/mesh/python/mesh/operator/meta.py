@@ -9,8 +9,9 @@ from typing import Final
 
 from mesh import __version__
 from mesh.kernel.clock import rfc3339
-from mesh.operator.dispatch import Answer, Call, Needs, Route, nothing
-from mesh.operator.schemas import Health, Nothing, Whoami
+from mesh.operator.route import Answer, Call, Needs, Route, nothing
+from mesh.operator.shapes.base import Nothing
+from mesh.operator.shapes.people import Health, Whoami
 
 
 def _health(_: Call, __: None, ___: Nothing) -> Answer:

@@ -19,8 +19,8 @@ from pydantic.json_schema import models_json_schema
 
 from mesh import __version__
 from mesh.operator.api import RESOURCES
-from mesh.operator.dispatch import Needs, Route
-from mesh.operator.schemas import Nothing
+from mesh.operator.route import Needs, Route
+from mesh.operator.shapes.base import Nothing
 
 _REF: Final = "#/components/schemas/{model}"
 _TEXTS: Final = {

@@ -12,10 +12,9 @@ from mesh.control.agents import not_found
 from mesh.control.idempotency import Minted
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.errors import FieldProblem, Invalid
-from mesh.operator.dispatch import Answer, Call, Needs, Route, nothing
-from mesh.operator.schemas import (
-    Listing,
-    Nothing,
+from mesh.operator.route import Answer, Call, Needs, Route, nothing
+from mesh.operator.shapes.base import Listing, Nothing
+from mesh.operator.shapes.people import (
     OperatorCreated,
     OperatorList,
     OperatorNew,

@@ -16,16 +16,15 @@ from mesh.kernel.clock import rfc3339
 from mesh.kernel.ids import is_minted, story_of
 from mesh.kernel.limits import LIST_ROWS_PER_REQUEST
 from mesh.operator.agents import agent_of
-from mesh.operator.dispatch import Answer, Call, Needs, Route
 from mesh.operator.entries import discard, standing, walk_outbox
 from mesh.operator.happened import Place
-from mesh.operator.schemas import (
+from mesh.operator.route import Answer, Call, Needs, Route
+from mesh.operator.shapes.base import Listing, Nothing
+from mesh.operator.shapes.happened import (
     AttemptList,
     AttemptShown,
     EntryList,
     EntryShown,
-    Listing,
-    Nothing,
     OutboxListing,
 )
 from mesh.outbox.entries import Entries, replay_write

@@ -15,6 +15,7 @@ from mesh.control.audit import AuditTrail
 from mesh.control.enablement import Enablement
 from mesh.control.installs import Installs
 from mesh.control.operators import Operators
+from mesh.control.rotation import Rotation
 from mesh.operator.deps import OperatorDeps
 from mesh.security.egress.contract import Egress, EgressPolicy
 from mesh.security.urls import Allowlist, Refusal
@@ -50,6 +51,18 @@ class ControlPlane:
             audit=self.audit,
             instance_keys=deps.instance_keys,
             judge=self.judge,
+        )
+
+    @cached_property
+    def rotation(self) -> Rotation:
+        deps = self.deps
+        return Rotation(
+            deps.table,
+            deps.clock,
+            deps.random,
+            audit=self.audit,
+            installs=self.installs,
+            instance_keys=deps.instance_keys,
         )
 
     @cached_property

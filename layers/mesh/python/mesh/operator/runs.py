@@ -19,18 +19,18 @@ from mesh.kernel.limits import (
     LIST_ROWS_PER_REQUEST,
 )
 from mesh.operator.agents import agent_of
-from mesh.operator.dispatch import Answer, Call, Needs, Route, nothing
 from mesh.operator.entries import in_batches
 from mesh.operator.explain import explain
 from mesh.operator.happened import Place, Walk
 from mesh.operator.outbox import story_by_id
-from mesh.operator.schemas import (
+from mesh.operator.route import Answer, Call, Needs, Route, nothing
+from mesh.operator.shapes.base import Nothing
+from mesh.operator.shapes.happened import (
     BudgetShown,
     BudgetsShown,
     ExplainEvent,
     Explanation,
     MessageSearch,
-    Nothing,
     RunList,
     RunListing,
     RunShown,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mesh.control.rows import record_of
 from mesh.engine.lease import is_live
-from mesh.operator.dispatch import Call
+from mesh.operator.route import Call
 from mesh.records.conversation import Pending
 from mesh.records.run import RunStatus, Step, Story
 from mesh.storage import keys

@@ -12,7 +12,7 @@ from contextlib import suppress
 from mesh.control.holds import Release, release_some
 from mesh.kernel.errors import Failed
 from mesh.kernel.limits import WAKE_AT_ONCE_MAX
-from mesh.operator.dispatch import Call
+from mesh.operator.route import Call
 from mesh.records.install import Install
 from mesh.storage import keys
 

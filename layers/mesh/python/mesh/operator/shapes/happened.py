@@ -1,0 +1,162 @@
+"""Owns the shapes of what happened: the outbox, runs, and the story of a message.
+
+Refuses a body: ids, times and reasons are told.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mesh.operator.shapes.base import Listing, Shown, Taken, Time
+from mesh.records.outbox import AttemptEnd, EntryState
+from mesh.records.run import RunStatus, StepKind, StepStatus
+
+
+class OutboxListing(Listing):
+    """Which outbox entries are wanted."""
+
+    status: EntryState | None = None
+    install_id: str | None = None
+
+
+class RunListing(Listing):
+    """Which runs are wanted."""
+
+    status: RunStatus | None = None
+    install_id: str | None = None
+
+
+class MessageSearch(Taken):
+    """A message, as its sender names it."""
+
+    install_id: str
+    conversation_key: str
+    message_id: str
+
+
+class AttemptShown(Shown):
+    """One attempt to deliver. `end` is null while it is open."""
+
+    number: int
+    at: Time
+    ended_at: Time | None
+    end: AttemptEnd | None
+    http_status: int | None
+    detail: str | None
+    probe: bool
+    replay: bool
+
+
+class AttemptList(Shown):
+    """The attempts of an entry, oldest first."""
+
+    items: list[AttemptShown]
+    next_cursor: str | None
+
+
+class EntryShown(Shown):
+    """An entry of the outbox. It never shows a body."""
+
+    outbound_id: str
+    install_id: str
+    conversation_id: str
+    run_id: str
+    sequence: int
+    status: EntryState
+    reason: str | None
+    created_at: Time
+    attempts: int
+    next_attempt_at: Time | None
+    last_attempt: AttemptShown | None
+    replay_requested: bool | None
+    """Whether a replay is under way; null in lists, which do not look."""
+
+
+class EntryList(Shown):
+    """A page of entries, newest first."""
+
+    items: list[EntryShown]
+    next_cursor: str | None
+
+
+class BudgetShown(Shown):
+    """How much of a budget a run used."""
+
+    used: int
+    limit: int
+
+
+class BudgetsShown(Shown):
+    """A run's budgets."""
+
+    steps: BudgetShown
+    tool_calls: BudgetShown
+    seconds: BudgetShown
+
+
+class StepShown(Shown):
+    """One step of a run."""
+
+    kind: StepKind
+    tool: str | None
+    status: StepStatus
+    observation_kind: str | None
+    started_at: Time
+    ended_at: Time | None
+
+
+class RunShown(Shown):
+    """A run. `message_id` is the caller's."""
+
+    run_id: str
+    status: RunStatus
+    reason: str | None
+    install_id: str
+    conversation_id: str
+    message_id: str
+    outbound_id: str | None
+    received_at: Time
+    started_at: Time | None
+    ended_at: Time | None
+    budgets: BudgetsShown
+    steps: list[StepShown]
+
+
+class RunSummary(Shown):
+    """A run in a list, without its steps."""
+
+    run_id: str
+    status: RunStatus
+    reason: str | None
+    install_id: str
+    conversation_id: str
+    message_id: str
+    received_at: Time
+    started_at: Time | None
+    ended_at: Time | None
+
+
+class RunList(Shown):
+    """A page of runs, newest first."""
+
+    items: list[RunSummary]
+    next_cursor: str | None
+
+
+class ExplainEvent(Shown):
+    """One thing that happened, or was decided, and by which rule."""
+
+    at: Time
+    kind: str
+    rule: str | None
+    reason: str | None
+    ids: dict[str, str]
+    text: str
+
+
+class Explanation(Shown):
+    """The story of one message: what happened in order, and what happens next."""
+
+    subject: dict[str, Any]
+    events: list[ExplainEvent]
+    next: str
