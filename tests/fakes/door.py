@@ -149,8 +149,8 @@ class Door:
         self.aws = self.system.aws
         self.table = self.system.table
         self.log = StrictLog()
-        self._clients = SessionClients(self.aws.session("ingress"))
-        wrapper = KmsWrapper(lambda: self._clients.kms, self.system.stack.settings.secrets_key)
+        self.cloud = SessionClients(self.aws.session("ingress"))
+        wrapper = KmsWrapper(lambda: self.cloud.kms, self.system.stack.settings.secrets_key)
         self._instance_keys = InstanceKeys(wrapper, self.table, self.clock, self.system.random)
         with self.aws.without_faults():
             self._instance_keys.ensure()
@@ -163,7 +163,7 @@ class Door:
             "generic_ingress",
             Ports(
                 settings=self.system.stack.settings,
-                clients=self._clients,
+                clients=self.cloud,
                 clock=clock or self.clock,
                 random=self.system.random,
                 log=lambda _: self.log,
@@ -289,7 +289,7 @@ class Door:
         """How many rings wait in the queue of turns; all are taken out."""
         url = self.system.stack.settings.queue_urls["turns"]
         rung = 0
-        while found := self._clients.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get(
+        while found := self.cloud.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get(
             "Messages"
         ):
             rung += len(found)
