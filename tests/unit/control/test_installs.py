@@ -7,6 +7,7 @@ import pytest
 from mesh.control.audit import Cause
 from mesh.control.idempotency import Minted, Minting
 from mesh.control.installs import KEEP, Wanted
+from mesh.control.instance_key import CONTEXT
 from mesh.control.rotation import Rotated
 from mesh.control.secrets import open_delivery_url, open_secrets, valid_now
 from mesh.kernel.errors import Conflict, Failed, Invalid, Refused
@@ -41,7 +42,7 @@ def opened(world: World, install_id: str) -> list[str]:
     return [text for _, text in open_secrets(world.keys.current(), install_id, secrets, now)]
 
 
-@pytest.mark.behaviour("secrets:connector-owner")
+@pytest.mark.behaviour("secrets:connector-owner", "secrets:owner-by-nature")
 def test_a_secret_is_stored_sealed_and_opens_for_its_own_install_alone() -> None:
     world = World()
     agent = world.agent()
@@ -54,6 +55,20 @@ def test_a_secret_is_stored_sealed_and_opens_for_its_own_install_alone() -> None
     stored = repr(list(world.aws.items()))
     assert secret not in stored
     assert secret.removeprefix("whsec_") not in stored
+
+
+@pytest.mark.behaviour("secrets:one-store")
+def test_everything_sealed_opens_under_the_one_wrapped_key_of_the_instance() -> None:
+    world = World()
+    made = [world.install(world.agent(slug), url=URL)[0] for slug in ("ada", "bob")]
+    wrapped = [item["wrapped"] for item in world.aws.items() if "wrapped" in item]
+    assert len(wrapped) == 1
+    key = InstanceKey(world.wrapper.unwrap(wrapped[0], CONTEXT))
+    now = world.clock.now_ms()
+    for install in made:
+        rows = world.installs.whole(install.install_id).secrets
+        assert len(open_secrets(key, install.install_id, rows, now)) == 1
+        assert open_delivery_url(key, install) == URL
 
 
 def test_a_delivery_url_is_stored_sealed_and_shown_by_host_and_hash() -> None:
