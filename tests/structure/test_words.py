@@ -22,6 +22,10 @@ SAID_NOWHERE = (
 NAMES_REFUSED = re.compile(r"(^|_)(manager|helpers?|utils?|service)(_|$)", re.IGNORECASE)
 
 
+AWS_NOUNS = {"infra/local/aws/wire.py: Service"}
+"""The embedded AWS speaks AWS's words, in which DynamoDB is a service."""
+
+
 def _written() -> list[Path]:
     """Every text file that belongs to the project."""
     listed = subprocess.run(
@@ -70,7 +74,7 @@ def test_no_name_says_that_it_could_not_find_one() -> None:
         for name in [file.stem, *_defined(file)]
         if NAMES_REFUSED.search(name)
     ]
-    assert vague == []
+    assert set(vague) <= AWS_NOUNS
 
 
 def _defined(file: Path) -> list[str]:
