@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,7 @@ from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed, Refused
 from mesh.kernel.ids import Ids
 from mesh.kernel.limits import (
+    LEASE_RENEW_MS,
     LEASES_WITHOUT_PROGRESS_MAX,
     MODEL_CALL_S_MAX,
     MODEL_TEXT_BYTES_MAX,
@@ -39,6 +41,7 @@ from mesh.storage.conversations import Head, read_head
 from mesh.storage.queues import Bell
 from mesh.storage.table import ConditionFailed, Table, update
 
+_MODEL_CALL_MS_MAX: Final = int(MODEL_CALL_S_MAX * 1000)
 _FAILURE_TEXT: Mapping[str, str] = {
     "poisoned": "I could not finish answering this message: every try was cut short.",
     "deadline": "I ran out of the time that I have for an answer.",
@@ -91,8 +94,8 @@ class TurnWorker:
             if head.pending is None or head.conversation is None:
                 return
             tenant = head.pending.agent_id
-            if self._clock.now_ms() >= stop_at_ms:
-                break
+            if self._clock.now_ms() + _MODEL_CALL_MS_MAX > stop_at_ms:
+                break  # a call that began now could outlast the function
             if lease.is_live(head.pending, self._clock.now_ms()):
                 return
             agent = self._agent(head.pending.agent_id)
@@ -167,6 +170,8 @@ class TurnWorker:
         except (Failed, Refused) as error:
             ledger.finish(step, StepStatus.FAILED, self._clock.now_ms(), error=error.code)
             return _Said("", "model_failed")
+        if self._clock.now_ms() - now > LEASE_RENEW_MS:
+            lease.renew(self._table, self._clock, conversation.conversation_id, pending)
         text = _bounded(answer.text)
         ledger.finish(step, StepStatus.COMPLETED, self._clock.now_ms(), text=text)
         return _Said(text)
