@@ -41,7 +41,7 @@ from mesh.records.outbox import AttemptEnd, Entry, EntryState
 from mesh.security.egress import Egress, EgressFailure, EgressPolicy
 from mesh.security.urls import Allowlist
 from mesh.storage import keys
-from mesh.storage.conversations import read_outbox_head
+from mesh.storage.conversations import find_outbox_head
 from mesh.storage.queues import Bell
 from mesh.storage.table import ConditionFailed, Table, update
 
@@ -55,6 +55,10 @@ class _Then(StrEnum):
     """Something ended: look at the head anew."""
     LET_GO = "let_go"
     """Nothing to do now; a mark, a ring or another worker sees to what is left."""
+
+
+class NoReply(Exception):
+    """The bytes to be sent were deleted since they were committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +113,11 @@ class OutboxWorker:
         if item is None:
             return _Then.LET_GO
         outbox = msgspec.convert(item, Outbox)
-        entry = read_outbox_head(self._table, outbox)
+        head = find_outbox_head(self._table, outbox)
+        entry = head.entry
         now = self._clock.now_ms()
         if entry is None:
-            return self._rest(outbox)
+            return self._rest(outbox) if head.whole else self._advance_to(outbox, head.bound)
         if entry.open is not None:
             if entry.open.until > now:
                 return _Then.LET_GO  # its holder looks at the head again once it is closed
@@ -150,6 +155,8 @@ class OutboxWorker:
             sent = self.send(
                 outbox.conversation_id, entry, install, endpoint, probe=probe, replay=False
             )
+        except NoReply:
+            return self._end(outbox, entry, EntryState.DEAD, "reply_deleted")
         except NoSlot:
             if probe:
                 return self._park(outbox, keys.degraded(outbox.install_id), entry.created_at)
@@ -184,19 +191,16 @@ class OutboxWorker:
     ) -> tuple[Entry, Slot, Outcome] | None:
         """Makes one attempt: slot, attempt written, request, attempt closed.
 
-        None when the settings were read too long ago for an attempt to begin on them, or the reply
-        is no
-        longer there. Raises NoSlot and LostEntry when others are at work, Failed.
+        None when the settings were read too long ago for an attempt to begin on them. Raises
+        NoReply when the reply was deleted, NoSlot and LostEntry when others are at work, Failed.
         """
         body = self._body(conversation_id, entry)
+        if body is None:
+            raise NoReply
         url, secrets = self._opened(install)
         if self._clock.now_ms() - install.read_at > DELIVERY_SETTINGS_FRESH_MS:
             return None
         slot = self.endpoints.take_slot(install.settings.install_id, endpoint)
-        if body is None:
-            self.endpoints.give_slot(install.settings.install_id, slot)
-            self._entries.end(conversation_id, entry, EntryState.DEAD, "reply_deleted")
-            return None
         try:
             opened = self._entries.open(
                 conversation_id, entry, DELIVERY_LEASE_MS, probe=probe, replay=replay
@@ -322,7 +326,10 @@ class OutboxWorker:
         """Moves the lower bound past a terminal entry; the mark goes with the last one."""
         if entry.sequence >= outbox.seq:
             return self._rest(outbox)
-        self._mark(outbox, "SET #head = :head", "#head < :head", head=entry.sequence + 1)
+        return self._advance_to(outbox, entry.sequence + 1)
+
+    def _advance_to(self, outbox: Outbox, head: int) -> _Then:
+        self._mark(outbox, "SET #head = :head", "#head < :head", head=head)
         return _Then.AGAIN
 
     def _rest(self, outbox: Outbox) -> _Then:

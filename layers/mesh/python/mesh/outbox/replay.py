@@ -12,7 +12,7 @@ import msgspec
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import REPLAY_TRIES_MAX, RETRY_DELAYS_S
-from mesh.outbox.dispatch import OutboxWorker
+from mesh.outbox.dispatch import NoReply, OutboxWorker
 from mesh.outbox.endpoint import NoSlot
 from mesh.outbox.entries import LostEntry
 from mesh.outbox.schedule import delay_ms
@@ -81,6 +81,9 @@ class ReplayWorker:
             sent = self._outbox.send(
                 replay.conversation_id, entry, install, endpoint, probe=False, replay=True
             )
+        except NoReply:
+            self._done(replay)
+            return
         except (NoSlot, LostEntry):
             self._bell.delivery_later(replay.conversation_id, RETRY_DELAYS_S[0], replay.story)
             return

@@ -50,9 +50,26 @@ def read_head(table: Table, conversation_id: str) -> Head:
     return Head(conversation, outbox, pending)
 
 
+@dataclass(frozen=True, slots=True)
+class OutboxHead:
+    """What a bounded search for the first entry that is not terminal found."""
+
+    entry: Entry | None
+    bound: int
+    """No entry below this sequence is pending."""
+    whole: bool
+    """Whether the search came to the entry, or to the end; if not, it goes on from the bound."""
+
+
 def read_outbox_head(table: Table, outbox: Outbox) -> Entry | None:
-    """The first entry that is not terminal, from the lower bound on; None when all are. Raises
-    Failed."""
+    """The first entry that is not terminal, from the lower bound on; None when there is none, or
+    none within reach. Raises Failed."""
+    return find_outbox_head(table, outbox).entry
+
+
+def find_outbox_head(table: Table, outbox: Outbox) -> OutboxHead:
+    """Searches for the first entry that is not terminal, from the lower bound on. Raises Failed."""
+    bound = outbox.head
     pk = keys.conversation(outbox.conversation_id)
     low, high = keys.entry(outbox.conversation_id, outbox.head).sk, keys.ENTRY + keys.AFTER_ALL
     after = None
@@ -62,8 +79,9 @@ def read_outbox_head(table: Table, outbox: Outbox) -> Entry | None:
         for item in page.items:
             entry = msgspec.convert(item, Entry)
             if entry.state is EntryState.PENDING:
-                return entry
+                return OutboxHead(entry, entry.sequence, whole=True)
+            bound = entry.sequence + 1
         if page.last is None:
-            return None
+            return OutboxHead(None, bound, whole=True)
         after, limit = page.last, _ENTRIES_A_PAGE
-    return None
+    return OutboxHead(None, bound, whole=False)
