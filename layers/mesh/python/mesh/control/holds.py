@@ -1,13 +1,14 @@
-"""Owns how held work goes on: marks that left the due index come back when their owner may work again.
+"""Owns how held work goes on: marks that left the due index come back when their owner may work
+again.
 
-Refuses to do it by one pass: the index lags, and a worker may park a mark just after the release. So a
-release is a row with a due mark of its own, and the sweep passes over the held partition until the
-row's time is up.
+Refuses to do it by one pass: the index lags, and a worker may park a mark just after the release.
+So a release is a row with a due mark of its own, and the sweep passes over the held partition until
+the row's time is up.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -33,9 +34,11 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def release_write(owner_pk: str, source: str, now_ms: int, spread_ms: int = 0) -> Write:
-    """Orders the release of `source`'s marks; goes into the transaction that lets the owner work again.
+    """Orders the release of `source`'s marks; goes into the transaction that lets the owner work
+    again.
 
-    `owner_pk` is the partition of the install or the agent; `spread_ms` spreads the work over that time.
+    `owner_pk` is the partition of the install or the agent; `spread_ms` spreads the work over that
+    time.
     """
     release = Release(source=source, until=now_ms + RELEASE_FOR_MS, spread_ms=spread_ms)
     return put(
@@ -52,11 +55,24 @@ def release_write(owner_pk: str, source: str, now_ms: int, spread_ms: int = 0) -
 def release_some(table: Table, release: Release, now_ms: int, limit: int) -> list[Key]:
     """Gives up to `limit` marks back to the due index; answers their keys, empty when none is held.
 
-    Each moves by a condition on where it was, so that a mark that a worker moved meanwhile is left alone.
-    Raises Failed.
+    Each moves by a condition on where it was, so that a mark that a worker moved meanwhile is left
+    alone. Raises Failed.
+    """
+    return release_page(table, release, now_ms, limit, None)[0]
+
+
+def release_page(
+    table: Table, release: Release, now_ms: int, limit: int, after: dict[str, Any] | None
+) -> tuple[list[Key], dict[str, Any] | None]:
+    """One page of a release: the keys of what moved, and where the next page begins (None: at the
+    end of what is held).
+
+    Pages and not the first items again, because the index still shows what was just moved. Raises
+    Failed.
     """
     moved: list[Key] = []
-    for item in table.query_due(release.source, until_ms=None, limit=limit).items:
+    page = table.query_due(release.source, until_ms=None, limit=limit, after=after)
+    for item in page.items:
         key = Key(item["pk"], item["sk"])
         late = keys.shard_of(key.pk, release.spread_ms) if release.spread_ms else 0
         try:
@@ -78,7 +94,7 @@ def release_some(table: Table, release: Release, now_ms: int, limit: int) -> lis
                 raise
             continue
         moved.append(key)
-    return moved
+    return moved, page.last
 
 
 def _owner(key: Key) -> str:

@@ -96,8 +96,9 @@ DELIVERY_SETTINGS_FRESH_MS: Final = 1_000
 s."""
 DEGRADED_AFTER_FAILURES: Final = 5
 PROBE_EVERY_MS: Final = 60_000
-PROBE_SLACK_MS: Final = 5_000
-"""Schedules tick a little early at times; a probe is not put off by a whole minute for that."""
+TICK_SLACK_MS: Final = 5_000
+"""Schedules tick a little early at times, and a pass takes its time: what is due a minute later is
+marked by so much less, or it would wait for the tick after the next."""
 RECOVERY_SPREAD_MS: Final = 60_000
 SLOTS_PER_INSTALL: Final = 8
 SLOT_TRIES: Final = 4

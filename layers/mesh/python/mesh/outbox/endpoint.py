@@ -20,9 +20,9 @@ from mesh.kernel.limits import (
     DEGRADED_AFTER_FAILURES,
     DELIVERY_LEASE_MS,
     PROBE_EVERY_MS,
-    PROBE_SLACK_MS,
     RECOVERY_SPREAD_MS,
     SLOT_TRIES,
+    TICK_SLACK_MS,
     TRANSACTION_TRIES,
 )
 from mesh.outbox.schedule import ENDPOINT_FAILURES
@@ -59,7 +59,7 @@ class Endpoints:
 
     def may_probe(self, endpoint: Endpoint) -> bool:
         """Whether a degraded endpoint's next probe may begin."""
-        due = endpoint.last_probe_at + PROBE_EVERY_MS - PROBE_SLACK_MS
+        due = endpoint.last_probe_at + PROBE_EVERY_MS - TICK_SLACK_MS
         return self._clock.now_ms() >= due
 
     def take_slot(self, install_id: str, endpoint: Endpoint) -> Slot:
@@ -202,7 +202,7 @@ class Endpoints:
                 reason="failures_in_a_row",
                 now=now,
                 due_pk=keys.due(install_id),
-                due_at=now + PROBE_EVERY_MS - PROBE_SLACK_MS,
+                due_at=now + PROBE_EVERY_MS - TICK_SLACK_MS,
                 many=DEGRADED_AFTER_FAILURES,
                 ok=EndpointState.OK.value,
             )

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from mesh.control.holds import RELEASE, RELEASE_EVERY_MS, Release, release_some
+from mesh.control.holds import RELEASE, RELEASE_EVERY_MS, Release, release_page
 from mesh.engine.lease import is_live
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed
@@ -23,14 +24,14 @@ from mesh.kernel.limits import (
     DUE_SHARDS,
     LEASE_GRACE_MS,
     PROBE_EVERY_MS,
-    PROBE_SLACK_MS,
     RELEASE_PAGES_MAX,
     SWEEP_BACKOFF_MS,
     SWEEP_PAGE_ITEMS,
     SWEEP_PAGES_PER_SHARD,
     SWEEP_RUN_MS_MAX,
+    TICK_SLACK_MS,
 )
-from mesh.kernel.log import Log
+from mesh.kernel.log import Log, error_name
 from mesh.kernel.metrics import Metric, Metrics
 from mesh.outbox.replay import Replay
 from mesh.outbox.schedule import due_time
@@ -38,7 +39,7 @@ from mesh.records.conversation import Mark, Outbox, Pending
 from mesh.records.install import Endpoint, EndpointState
 from mesh.records.outbox import Entry
 from mesh.storage import keys
-from mesh.storage.conversations import read_head, read_outbox_head
+from mesh.storage.conversations import find_outbox_head, read_head
 from mesh.storage.keys import Key
 from mesh.storage.queues import Bell
 from mesh.storage.table import Cancelled, ConditionFailed, Table, delete, put, update
@@ -47,12 +48,18 @@ _PLACE: Final = "due"
 
 
 @dataclass(slots=True)
-class _Ages:
-    """The oldest work that was seen, in ms."""
+class _Pass:
+    """One pass over the shards: until when, where it is, and the oldest work (ms) that it saw."""
 
+    stop_at: int
+    partition: str = ""
     run: int = 0
     entry: int = 0
     rung: int = 0
+
+    def is_due(self, mark: Mark, now_ms: int) -> bool:
+        """Whether the row itself, and not only the lagging index, says that it is due here."""
+        return mark.due_pk == self.partition and mark.due_at is not None and mark.due_at <= now_ms
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,106 +93,129 @@ class DueSweep:
         self._metrics = metrics
 
     def run(self) -> None:
-        """Sweeps all shards, or as many as the time allows. Raises Failed when the table is
-        unreachable."""
+        """Sweeps all shards, or as many as the time allows.
+
+        What cannot be looked at is passed over until the next pass, so that it hides nothing else.
+        Raises Failed when the table is unreachable.
+        """
         began = self._clock.now_ms()
-        stop_at = began + SWEEP_RUN_MS_MAX
         place = self._table.get(keys.sweep_place(_PLACE))
         first = int(place["shard"]) if place else 0
-        ages = _Ages()
+        this = _Pass(stop_at=began + SWEEP_RUN_MS_MAX)
         stopped: int | None = None
+        reached = 0
         for step in range(DUE_SHARDS):
             shard = (first + step) % DUE_SHARDS
-            if self._clock.now_ms() >= stop_at:
+            if self._clock.now_ms() >= this.stop_at:
                 stopped = shard
                 break
-            self._sweep_shard(shard, ages, stop_at)
-            self._give_back_shard(shard, stop_at)
+            this.partition = keys.due_shard(shard)
+            reached += self._passed(partial(self._sweep_shard, this))
+            self._passed(partial(self._give_back_shard, shard, this.stop_at))
         if stopped is not None or first != 0:
             self._table.write(put(keys.sweep_place(_PLACE), {"shard": stopped or 0}))
+        if not reached:
+            raise Failed("unavailable", "no shard could be swept; the next pass tries again")
         self._metrics(
             {
                 Metric.SWEEP_HEARTBEAT: 1,
-                Metric.OLDEST_WAITING_RUN_AGE_S: ages.run / 1000,
-                Metric.OLDEST_DUE_ENTRY_AGE_S: ages.entry / 1000,
+                Metric.OLDEST_WAITING_RUN_AGE_S: this.run / 1000,
+                Metric.OLDEST_DUE_ENTRY_AGE_S: this.entry / 1000,
             }
         )
-        self._log("sweep.due", count=ages.rung, duration_ms=self._clock.now_ms() - began)
+        self._log("sweep.due", count=this.rung, duration_ms=self._clock.now_ms() - began)
 
-    def _sweep_shard(self, shard: int, ages: _Ages, stop_at: int) -> None:
+    def _passed(self, look: Callable[[], None]) -> bool:
+        """Looks at one thing, and whether that went well; a failure is that thing's alone."""
+        try:
+            look()
+        except Failed as failed:
+            self._log("sweep.passed_over", code=failed.code)
+            return False
+        except Exception as error:  # noqa: BLE001 - a row that cannot be read must not hide others
+            self._log("sweep.passed_over", error=error_name(error))
+            return False
+        return True
+
+    def _sweep_shard(self, this: _Pass) -> None:
         after = None
         for _ in range(SWEEP_PAGES_PER_SHARD):
             page = self._table.query_due(
-                keys.due_shard(shard),
+                this.partition,
                 until_ms=self._clock.now_ms(),
                 limit=SWEEP_PAGE_ITEMS,
                 after=after,
             )
             for item in page.items:
-                if self._clock.now_ms() >= stop_at:
+                if self._clock.now_ms() >= this.stop_at:
                     return
-                self._look_at(Key(item["pk"], item["sk"]), ages)
+                key = Key(item["pk"], item["sk"])
+                self._passed(partial(self._look_at, key, this))
             if page.last is None:
                 return
             after = page.last
 
-    def _look_at(self, key: Key, ages: _Ages) -> None:
+    def _look_at(self, key: Key, this: _Pass) -> None:
         """One mark. The index lags, so what it says is read again before anything is done."""
         match key.sk:
             case keys.ORDER:
-                self._look_at_run(key, ages)
+                self._look_at_run(key, this)
             case keys.OUTBOX:
-                self._look_at_entry(key, ages)
+                self._look_at_entry(key, this)
             case keys.DELIVERY:
-                self._look_at_endpoint(key)
+                self._look_at_endpoint(key, this)
             case keys.REPLAY:
-                self._look_at_replay(key)
+                self._look_at_replay(key, this)
             case _ if key.sk.startswith(RELEASE):
-                self._look_at_release(key)
+                self._look_at_release(key, this)
 
     # ---- runs
 
-    def _look_at_run(self, key: Key, ages: _Ages) -> None:
+    def _look_at_run(self, key: Key, this: _Pass) -> None:
         head = read_head(self._table, key.pk.removeprefix("CONV#"))
         conversation, pending = head.conversation, head.pending
         now = self._clock.now_ms()
-        if conversation is None or not _is_due(conversation, now):
+        if conversation is None or not this.is_due(conversation, now):
             return
         if pending is None:
             self._drop_mark(key, conversation, "#pending = :zero", zero=0)
             return
-        ages.run = max(ages.run, now - pending.created_at)
+        this.run = max(this.run, now - pending.created_at)
         if is_live(pending, now):
             self._move_mark(key, conversation, pending.lease_until + LEASE_GRACE_MS)
             return
         if self._note_ring(key, conversation, _run_seen(pending), now):
             self._bell.turn(conversation.conversation_id, conversation.agent_id)
-            ages.rung += 1
+            this.rung += 1
 
     # ---- entries
 
-    def _look_at_entry(self, key: Key, ages: _Ages) -> None:
+    def _look_at_entry(self, key: Key, this: _Pass) -> None:
         item = self._table.get(key)
         outbox = None if item is None else msgspec.convert(item, Outbox)
         now = self._clock.now_ms()
-        if outbox is None or not _is_due(outbox, now):
+        if outbox is None or not this.is_due(outbox, now):
             return
-        entry = read_outbox_head(self._table, outbox)
+        head = find_outbox_head(self._table, outbox)
+        entry = head.entry
         if entry is None:
-            self._drop_mark(key, outbox, "#seq = :seq", seq=outbox.seq)
+            if head.whole:
+                self._drop_mark(key, outbox, "#seq = :seq", seq=outbox.seq)
+            elif self._note_ring(key, outbox, f"{head.bound}", now):
+                self._bell.delivery(outbox.conversation_id)  # the worker searches on from the bound
             return
         really = self._really_due(outbox, entry, now)
         if really > now:
             self._move_mark(key, outbox, really)
             return
-        ages.entry = max(ages.entry, now - max(entry.due_time, entry.created_at))
+        this.entry = max(this.entry, now - max(entry.due_time, entry.created_at))
         seen = f"{entry.sequence}:{entry.attempts}"
         if self._note_ring(key, outbox, seen, now):
             # The group of a worker that died is blocked by its message, so a ring that came to
             # nothing, or an attempt found open, is followed by one in a group of its own.
             dead = entry.open is not None or outbox.seen == seen
             self._bell.delivery(outbox.conversation_id, recovery=entry.attempts if dead else None)
-            ages.rung += 1
+            this.rung += 1
 
     def _really_due(self, outbox: Outbox, entry: Entry, now: int) -> int:
         if entry.open is not None:
@@ -196,18 +226,18 @@ class DueSweep:
 
     # ---- endpoints, replays, releases
 
-    def _look_at_endpoint(self, key: Key) -> None:
+    def _look_at_endpoint(self, key: Key, this: _Pass) -> None:
         """A degraded endpoint: the head that waits longest gets this minute's probe."""
         item = self._table.get(key)
         now = self._clock.now_ms()
         mark = None if item is None else msgspec.convert(item, Mark)
-        if item is None or mark is None or not _is_due(mark, now):
+        if item is None or mark is None or not this.is_due(mark, now):
             return
         if msgspec.convert(item, Endpoint).state is not EndpointState.DEGRADED:
             self._drop_mark(key, mark, "attribute_exists(#pk)")
             return
         # A schedule ticks a little early at times; the mark must be due by the next tick anyhow.
-        if not self._move_mark(key, mark, now + PROBE_EVERY_MS - PROBE_SLACK_MS):
+        if not self._move_mark(key, mark, now + PROBE_EVERY_MS - TICK_SLACK_MS):
             return
         install_id = key.pk.removeprefix("INS#")
         for waiting in self._table.query_due(
@@ -219,34 +249,35 @@ class DueSweep:
         item = self._table.get(key)
         return Endpoint() if item is None else msgspec.convert(item, Endpoint)
 
-    def _look_at_replay(self, key: Key) -> None:
+    def _look_at_replay(self, key: Key, this: _Pass) -> None:
         item = self._table.get(key)
         now = self._clock.now_ms()
         mark = None if item is None else msgspec.convert(item, Mark)
-        if item is None or mark is None or not _is_due(mark, now):
+        if item is None or mark is None or not this.is_due(mark, now):
             return
         replay = msgspec.convert(item, Replay)
         if self._note_ring(key, mark, str(replay.tries), now):
             self._bell.delivery(replay.conversation_id, replay=replay.story, recovery=now)
 
-    def _look_at_release(self, key: Key) -> None:
+    def _look_at_release(self, key: Key, this: _Pass) -> None:
         item = self._table.get(key)
         now = self._clock.now_ms()
         mark = None if item is None else msgspec.convert(item, Mark)
-        if item is None or mark is None or not _is_due(mark, now):
+        if item is None or mark is None or not this.is_due(mark, now):
             return
         release = msgspec.convert(item, Release)
+        after = None
         for _ in range(RELEASE_PAGES_MAX):
-            moved = release_some(self._table, release, now, SWEEP_PAGE_ITEMS)
+            moved, after = release_page(self._table, release, now, SWEEP_PAGE_ITEMS, after)
             if not release.spread_ms:
                 for each in moved:
                     self._ring(each)
-            if not moved:
+            if after is None or self._clock.now_ms() >= this.stop_at:
                 break
-        if now >= release.until:
+        if now >= release.until and after is None:
             self._drop(key, "#until = :until", until=release.until)
         else:
-            self._move_mark(key, mark, now + RELEASE_EVERY_MS)
+            self._move_mark(key, mark, now + RELEASE_EVERY_MS - TICK_SLACK_MS)
 
     def _ring(self, key: Key) -> None:
         conversation_id = key.pk.removeprefix("CONV#")
@@ -297,7 +328,7 @@ class DueSweep:
             key,
             "SET #due_at = :next, #rings = :rings, #seen = :saw",
             mark,
-            next=now + wait_ms,
+            next=now + wait_ms - TICK_SLACK_MS,
             rings=rings,
             saw=seen,
         )
@@ -313,7 +344,11 @@ class DueSweep:
     def _change(
         self, key: Key, expression: str, mark: Mark, condition: str = "", **values: str | int
     ) -> bool:
-        """One conditional update; False when somebody moved the mark meanwhile."""
+        """One conditional update; False when somebody moved the mark meanwhile.
+
+        Where its outcome is not known it is taken as done: a ring too many costs nothing, and one
+        too few a minute.
+        """
         unmoved = "#due_at = :was_at AND #due_pk = :was_pk"
         whole = f"{unmoved} AND {condition}" if condition else unmoved
         return self._apply_update(
@@ -323,12 +358,12 @@ class DueSweep:
     def _apply_update(self, key: Key, expression: str, condition: str, **values: str | int) -> bool:
         try:
             self._table.write(update(key, expression, condition, **values))
-        except ConditionFailed:
-            return False
+        except ConditionFailed as failed:
+            # An SDK's second try meets what the first one did.
+            return failed.old is not None and failed.old.get("due_at") == values.get("next", "")
         except Failed as failed:
             if not failed.outcome_unknown:
                 raise
-            return False
         return True
 
     def _drop(self, key: Key, condition: str, **values: int) -> None:
@@ -336,11 +371,6 @@ class DueSweep:
             self._table.write(delete(key, condition, **values))
         except ConditionFailed:
             return
-
-
-def _is_due(mark: Mark, now_ms: int) -> bool:
-    """Whether the row itself, and not only the lagging index, says that it is due."""
-    return mark.due_pk is not None and mark.due_at is not None and mark.due_at <= now_ms
 
 
 def _run_seen(pending: Pending) -> str:
