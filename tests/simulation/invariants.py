@@ -338,6 +338,11 @@ def check_settled(rows: dict[Key, Row], receiver: Receiver, posted: dict[str, li
             _need("open" not in row, "no attempt is left open", row)
         if sk in ("ORDER", "OUTBOX"):
             _need("due_pk" not in row, "no mark is left", row)
+    check_replies(receiver, posted)
+
+
+def check_replies(receiver: Receiver, posted: dict[str, list[str]]) -> None:
+    """What a receiver must have by the end: one reply a message, in order, each with its bytes."""
     answered: dict[str, list[str]] = defaultdict(list)
     sequences: dict[str, list[int]] = defaultdict(list)
     for reply in receiver.replies:
