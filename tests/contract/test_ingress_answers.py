@@ -151,6 +151,7 @@ def test_a_query_string_is_refused_whatever_it_says(door: Door, shape: Shape) ->
     assert (answer.status, answer.code) == (400, "malformed_request")
 
 
+@pytest.mark.behaviour("seams:payload-without-tools", "seams:utterance-executes-nothing")
 @pytest.mark.parametrize("key", ["tools", "capabilities", "system", "instructions", "mcp"])
 def test_what_would_grant_something_has_nowhere_to_go(door: Door, key: str) -> None:
     answer = door.post(utterance(**{key: [{"name": "shell"}]}))
@@ -239,7 +240,14 @@ def test_a_422_does_not_grow_with_what_was_sent(door: Door) -> None:
 # ---- what is taken in is exactly what was said
 
 
-@pytest.mark.behaviour("ingress:normalize", "ingress:perspective")
+@pytest.mark.behaviour(
+    "ingress:normalize",
+    "ingress:perspective",
+    "ingress:payload:actor",
+    "ingress:payload:conversation",
+    "ingress:payload:body",
+    "ingress:payload:optional",
+)
 def test_every_field_is_stored_in_the_perspective_of_the_installs_agent(door: Door) -> None:
     sent = utterance(
         body="hello *you*",

@@ -133,7 +133,7 @@ def _at_once(door: Door, count: int, say: Any) -> list[Answer]:
     return answers
 
 
-@pytest.mark.behaviour("claim:atomic")
+@pytest.mark.behaviour("claim:atomic", "ingress:stateless")
 @pytest.mark.parametrize("first", ["new conversation", "known conversation"])
 def test_of_32_at_once_one_is_accepted_and_the_others_are_its_duplicates(
     door: Door, first: str
