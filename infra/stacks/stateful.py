@@ -112,18 +112,20 @@ class Stateful(Stack):
                 },
             )
         )
-        key.add_to_resource_policy(
-            iam.PolicyStatement(
-                sid="AlarmsOfThisAccount",
-                principals=[
-                    iam.ServicePrincipal("cloudwatch.amazonaws.com"),
-                    iam.ServicePrincipal("events.amazonaws.com"),
-                ],
-                actions=["kms:Decrypt", "kms:GenerateDataKey*"],
-                resources=["*"],
-                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+        for sid, service, conditions in (
+            ("Alarms", "cloudwatch", {"StringEquals": {"aws:SourceAccount": self.account}}),
+            # EventBridge names no source account when it has a topic's key opened.
+            ("Rules", "events", None),
+        ):
+            key.add_to_resource_policy(
+                iam.PolicyStatement(
+                    sid=sid,
+                    principals=[iam.ServicePrincipal(f"{service}.amazonaws.com")],
+                    actions=["kms:Decrypt", "kms:GenerateDataKey*"],
+                    resources=["*"],
+                    conditions=conditions,
+                )
             )
-        )
 
     def _table(self) -> dynamodb.Table:
         described = topology.TABLE
