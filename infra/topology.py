@@ -1,4 +1,5 @@
-"""Owns what Mesh consists of: functions, routes, queues, the table, schedules, and who may touch what.
+"""Owns what Mesh consists of: functions, routes, queues, the table, schedules, and who may touch
+what.
 
 Plain data, and no import of any cloud library: the CDK app, the local stack and the tests all
 read this one truth, so that what is tried locally is what is deployed.
@@ -110,7 +111,8 @@ class Function:
     table: frozenset[Allow] = frozenset()
     secrets: frozenset[Secrets] = frozenset()
     reserved_concurrency: bool = False
-    """Whether a share of the account's concurrency is set aside for it (the figure is the environment's)."""
+    """Whether a share of the account's concurrency is set aside for it (the figure is the
+    environment's)."""
     rings_itself: bool = False
     """Lambda's loop detection is switched off by name; the bound is in the row."""
     posts_out: bool = False
@@ -269,7 +271,8 @@ FUNCTIONS: tuple[Function, ...] = (
 """`operator_bootstrap` has no route: it is invoked through IAM alone, and mints an admin token."""
 
 AUTHORIZER = "operator_authorizer"
-"""Passes {principal | none} to every operator route and never denies (its own refusals cannot be made uniform)."""
+"""Passes {principal | none} to every operator route and never denies (its own refusals cannot be
+made uniform)."""
 
 
 def function(name: str) -> Function:

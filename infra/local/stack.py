@@ -128,7 +128,7 @@ class Stack:
             random=self._random,
             egress=lambda _: self._egress,
             log=self._log,
-            metrics=self.figures.update,
+            metrics=lambda _: self.figures.update,
         )
         return build(name, ports)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 MINUTE: Final = Duration.minutes(1)
 
 
-DIMENSIONS: Final = {"service": "mesh"}
-"""What Powertools adds to each figure (`mesh.kernel.metrics.EmfMetrics`)."""
+DIMENSION: Final = "service"
+"""What Powertools calls the environment in each figure (`mesh.kernel.metrics.EmfMetrics`)."""
 
 
 def add(stack: Stateless) -> None:
@@ -78,7 +78,7 @@ class _Alarms:
         return cloudwatch.Metric(
             namespace=NAMESPACE,
             metric_name=metric.value,
-            dimensions_map=DIMENSIONS,
+            dimensions_map={DIMENSION: self._environment.name},
             statistic=statistic,
             period=MINUTE,
         )

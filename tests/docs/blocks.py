@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_BLOCK = re.compile(r"^```(?P<info>[a-z]+(?: [a-z]+)?)\n(?P<code>.*?)^```$", re.M | re.S)
+_BLOCK = re.compile(
+    r"^```(?P<info>[a-z]+(?: [a-z]+)?)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 def blocks(document: str) -> dict[str, str]:

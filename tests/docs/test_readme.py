@@ -59,7 +59,7 @@ def receiver() -> Iterator[Receiver]:
                 kept.got.append((headers, body))
                 kept.came.notify_all()
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *_: Any) -> None:
             """Nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -80,7 +80,8 @@ def stack(receiver: Receiver) -> Iterator[RunningStack]:
 
 @pytest.fixture
 def environment(stack: RunningStack, receiver: Receiver, tmp_path: Path) -> dict[str, str]:
-    """What a reader has in the shell: the command line on the path, and what `mesh local` printed."""
+    """What a reader has in the shell: the command line on the path, and what `mesh local`
+    printed."""
     return {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

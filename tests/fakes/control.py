@@ -1,4 +1,5 @@
-"""Owns the control plane as tests use it without the operator API: over any composition of ports."""
+"""Owns the control plane as tests use it without the operator API: over any composition of
+ports."""
 
 from __future__ import annotations
 

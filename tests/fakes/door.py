@@ -149,7 +149,7 @@ class Door:
         self.aws = self.system.aws
         self.table = self.system.table
         self.log = StrictLog()
-        self.cloud = SessionClients(self.aws.session("ingress"))
+        self.cloud = SessionClients(self.aws.session("ingress"), hurried=True)
         wrapper = KmsWrapper(lambda: self.cloud.kms, self.system.stack.settings.secrets_key)
         self._instance_keys = InstanceKeys(wrapper, self.table, self.clock, self.system.random)
         with self.aws.without_faults():

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.local.aws import Faults, LocalAws
+from infra.local.gateway import Response
+from infra.local.stack import Stack
 from mesh.control.agents import Agents
 from mesh.control.audit import AuditTrail, Cause
 from mesh.control.idempotency import Minting
@@ -25,10 +28,6 @@ from mesh.storage import keys
 from mesh.storage.clients import SessionClients
 from mesh.storage.kms import KmsWrapper
 from mesh.storage.table import Table, update
-
-from infra.local.aws import Faults, LocalAws
-from infra.local.gateway import Response
-from infra.local.stack import Stack
 from tests.fakes.egress import Call, Outcome, ScriptedEgress, answer
 from tests.fakes.time import SeededRandom, SimulatedClock
 
@@ -139,9 +138,7 @@ class System:
 
     def set_state(self, install_id: str, state: str) -> None:
         with self.aws.without_faults():
-            self.table.write(
-                update(keys.settings(install_id), "SET #state = :state", state=state)
-            )
+            self.table.write(update(keys.settings(install_id), "SET #state = :state", state=state))
 
     def _minting(self) -> Minting:
         return Minting("opr_test", "POST", "/x", self.ids.ulid(), "digest")

@@ -179,7 +179,7 @@ def test_alarms_watch_rows_and_a_sweep_that_stopped(reading: Reading) -> None:
 def test_alarms_name_figures_as_the_sweep_emits_them(
     reading: Reading, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    EmfMetrics()(dict.fromkeys(Metric, 1.0))
+    EmfMetrics(reading.name)(dict.fromkeys(Metric, 1.0))
     emitted = json.loads(capsys.readouterr().out)
     (directive,) = emitted["_aws"]["CloudWatchMetrics"]
     (dimensions,) = directive["Dimensions"]

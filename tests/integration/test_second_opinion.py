@@ -9,6 +9,9 @@ from typing import Any
 
 import botocore.session
 import pytest
+from moto.server import ThreadedMotoServer
+
+from infra import topology
 from mesh import app
 from mesh.control.installs import Wanted
 from mesh.kernel.clock import SystemClock
@@ -17,9 +20,6 @@ from mesh.kernel.settings import Settings
 from mesh.records.install import Caps, Engagement
 from mesh.security.signing import sign_inbound
 from mesh.storage.clients import SessionClients
-from moto.server import ThreadedMotoServer
-
-from infra import topology
 from tests.fakes.control import CAUSE, control_plane
 from tests.fakes.egress import ScriptedEgress, answer
 from tests.fakes.system import URL, SilentLog
@@ -87,9 +87,9 @@ def make_resources(session: botocore.session.Session) -> Settings:
     urls = {}
     for queue in topology.QUEUES:
         attributes = {"FifoQueue": "true"} if queue.fifo else {}
-        urls[queue.name] = sqs.create_queue(
-            QueueName=queue.physical_name, Attributes=attributes
-        )["QueueUrl"]
+        urls[queue.name] = sqs.create_queue(QueueName=queue.physical_name, Attributes=attributes)[
+            "QueueUrl"
+        ]
     key = session.create_client("kms").create_key()["KeyMetadata"]["Arn"]
     return Settings(
         environment="test", table="mesh", queue_urls=urls, secrets_key=key, ingress_url=""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import msgspec
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mesh.connectors.generic.payload import WHITE_SPACE, digest, parse
 from mesh.connectors.generic.strict_json import decode, well_formed

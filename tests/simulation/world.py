@@ -313,10 +313,10 @@ class World:
         until = self.clock.ms + int(seconds * 1000)
         self.drain()
         while self.clock.ms < until:
-            self.clock.ms = max(self.clock.ms, min(until, self._next_event()))
+            self.clock.ms = max(self.clock.ms, min(until, self.next_event()))
             if self.clock.ms // MINUTE_MS != self._minute:
                 self._minute = self.clock.ms // MINUTE_MS
-                if self.sweeping and self._something_due():
+                if self.sweeping and self.something_due():
                     self.tick()
             self.drain()
 
@@ -327,13 +327,13 @@ class World:
         while not self.done:
             assert (self.clock.ms - began) / 1000 <= seconds_max, self.waiting()
             before = self.clock.ms
-            self.run(max(0.001, (self._next_event() - self.clock.ms) / 1000))
+            self.run(max(0.001, (self.next_event() - self.clock.ms) / 1000))
             assert self.clock.ms > before
         return (self.clock.ms - began) / 1000
 
     _minute: int = field(init=False, default=0)
 
-    def _next_event(self) -> int:
+    def next_event(self) -> int:
         """The next moment at which something can happen: a message shows, or a minute begins."""
         now = self.clock.ms
         moments = [(now // MINUTE_MS + 1) * MINUTE_MS]
@@ -343,7 +343,7 @@ class World:
                 moments.append(shows)
         return min(moments)
 
-    def _something_due(self) -> bool:
+    def something_due(self) -> bool:
         """Whether a tick would find anything: a sweep that finds nothing changes nothing."""
         now = self.clock.ms + self.skew_ms
         return any(

@@ -1,23 +1,23 @@
 """Owns the composition: what each function is made of, in one builder a function.
 
 Refuses to run at import: a handler module imports with an empty environment, and its function is
-built
-at the first event, once. `Ports` is the seam through which the local stack and tests give their
-own clock,
-randomness, AWS and way out; nothing that is deployed chooses anything else.
+built at the first event, once. `Ports` is the seam through which the local stack and tests give
+their own clock, randomness, AWS and way out; nothing that is deployed chooses anything else.
 
 Builders import what they need themselves, so that a function loads its own code alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mesh.kernel.clock import Clock, SystemClock
+from mesh.kernel.clock import Clock, Deadline, SystemClock
 from mesh.kernel.ids import Ids, Random, SystemRandom
 from mesh.kernel.log import JsonLog, Log
 from mesh.kernel.metrics import EmfMetrics, Metrics
@@ -54,7 +54,8 @@ class Ports(msgspec.Struct, frozen=True, dict=True):
     egress: Callable[[Clock], Egress] = _guarded
     """Makes the way out; called only for functions that post."""
     log: Callable[[str], Log] = JsonLog
-    metrics: Metrics = msgspec.field(default_factory=EmfMetrics)
+    metrics: Callable[[str], Metrics] = EmfMetrics
+    """Makes the place where an environment's figures go."""
 
     @cached_property
     def ids(self) -> Ids:
@@ -76,6 +77,10 @@ class Ports(msgspec.Struct, frozen=True, dict=True):
         return InstanceKeys(wrapper, self.table, self.clock, self.random)
 
 
+HURRIED: Final = frozenset({"generic_ingress"})
+"""The functions that somebody waits for: their calls share one deadline."""
+
+
 def lazy(name: str) -> Handler:
     """The entry point of function `name`: built at its first event from the environment, then
     kept."""
@@ -83,7 +88,9 @@ def lazy(name: str) -> Handler:
 
     def handler(event: Event, context: Any) -> dict[str, Any]:
         if not built:
-            built.append(build(name, Ports(Settings.from_environment())))
+            clients = SessionClients(hurried=name in HURRIED)
+            built.append(build(name, Ports(Settings.from_environment(), clients=clients)))
+            gc.freeze()  # no later collection walks what the start has made
         return built[0](event, context)
 
     return handler
@@ -91,16 +98,44 @@ def lazy(name: str) -> Handler:
 
 def build(name: str, ports: Ports) -> Handler:
     """The function `name`, made of `ports`. KeyError when there is no such function."""
-    return _BUILDERS[name](ports)
+    with _uncollected():
+        return _BUILDERS[name](ports)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage collection inside. Clients are made of large service models that stay: walking
+    them again and again finds nothing, and takes a tenth of a cold start.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _generic_ingress(ports: Ports) -> Handler:
     from mesh.connectors.generic.ingress import Ingress
+    from mesh.control.instance_key import InstanceKeys
+    from mesh.kernel.limits import INGRESS_CALL_S
+
+    clients, settings = ports.clients, ports.settings
+    deadline = Deadline(ports.clock, INGRESS_CALL_S)
+    table = Table(clients.dynamodb, settings.table, ports.clock, ports.random, deadline)
+
+    def kms() -> Any:
+        deadline.demand_a_call()
+        return clients.kms
 
     return Ingress(
-        table=ports.table,
-        bell=ports.bell,
-        instance_keys=ports.instance_keys,
+        table=table,
+        bell=Bell(clients.sqs, settings.queue_urls, ports.ids, deadline),
+        instance_keys=InstanceKeys(
+            KmsWrapper(kms, settings.secrets_key), table, ports.clock, ports.random
+        ),
+        deadline=deadline,
         clock=ports.clock,
         ids=ports.ids,
         random=ports.random,
@@ -176,7 +211,7 @@ def _sweep_due(ports: Ports) -> Handler:
         clock=ports.clock,
         new_token=ports.ids.token,
         log=ports.log("sweep_due"),
-        metrics=ports.metrics,
+        metrics=ports.metrics(ports.settings.environment),
     )
 
     def handler(_event: Event, _context: Any) -> dict[str, Any]:

@@ -7,10 +7,8 @@ call. One row is read, as a hint: that of an actor who is new to a conversation,
 on it costs a whole transaction.
 
 Reasons of a cancelled transaction come mixed, so they are judged in a fixed order: claim, caps,
-rate,
-actor, conversation, contention. A duplicate in a conversation that moved on fails both its claim
-and
-its order; whoever looked at the order first would try for ever.
+rate, actor, conversation, contention. A duplicate in a conversation that moved on fails both its
+claim and its order; whoever looked at the order first would try for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mesh.control.engagement import OBSERVED_AS_BUSY, Judgement, Verdict
-from mesh.kernel.clock import DAY_MS, MINUTE_MS, Clock
+from mesh.kernel.clock import DAY_MS, MINUTE_MS, Clock, Deadline
 from mesh.kernel.errors import Conflict, Failed, Phase, Refused
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import (
@@ -131,22 +129,29 @@ class Admission:
     """Takes utterances in. One per function; holds no state between messages."""
 
     def __init__(
-        self, table: Table, clock: Clock, random: Random, digest_of: DigestOf, kept_days: int
+        self,
+        table: Table,
+        clock: Clock,
+        random: Random,
+        digest_of: DigestOf,
+        *,
+        kept_days: int,
+        deadline: Deadline,
     ) -> None:
         self._table = table
         self._clock = clock
         self._random = random
         self._digest_of = digest_of
         self._kept_days = kept_days
+        self._deadline = deadline
 
-    def admit(self, arrival: Arrival, deadline: float) -> Admitted:
+    def admit(self, arrival: Arrival) -> Admitted:
         """Commits the utterance, or finds what it was committed as.
 
-        `deadline` is in the clock's monotonic seconds. Raises Conflict (`idempotency_conflict`),
+        Tries while the deadline allows. Raises Conflict (`idempotency_conflict`),
         Refused (`conversation_cap_reached`, `actor_cap_reached`, `rate_limited`) with nothing
-        written,
-        and Failed (`unavailable`), whose `outcome_unknown` says that the claim could not be read
-        either.
+        written, and Failed (`unavailable`), whose `outcome_unknown` says that the claim could not
+        be read either.
         """
         bet = _Bet(
             order=self._clock.now_ms() * 1000,
@@ -154,7 +159,9 @@ class Admission:
             rate_shards=self._shards(_rate_shards(arrival.install.caps.messages_per_minute))[:2],
         )
         for attempt in range(TRANSACTION_TRIES):
-            if attempt and self._clock.monotonic() >= deadline:
+            if attempt == 0:
+                self._deadline.demand_a_call()
+            elif not self._deadline.allows_a_call():
                 break
             writes = self._writes(arrival, bet)
             try:

@@ -21,8 +21,8 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 class HttpRequest(msgspec.Struct, frozen=True):
     """One request. Header names are lower-case; a repeated header is one, joined by commas.
 
-    `query` has no question mark and is empty where there is none. Headers and body stay out of
-    the `repr`, so that a signature or an utterance never reaches a log by accident.
+    `query` has no question mark and is empty where there is none. Headers and body stay out of the
+    `repr`, so that a signature or an utterance never reaches a log by accident.
     """
 
     method: str
@@ -60,9 +60,9 @@ class HttpResponse(msgspec.Struct, frozen=True):
 def from_event(event: Mapping[str, object]) -> HttpRequest:
     """The request in a trigger document of either shape.
 
-    Raises `Invalid` (`malformed_request`) where the document is of neither shape, or where its
-    body is said to be base64 and is not, to the letter: no other alphabet, white space, missing
-    padding or stray bits.
+    Raises `Invalid` (`malformed_request`) where the document is of neither shape, or where its body
+    is said to be base64 and is not, to the letter: no other alphabet, white space, missing padding
+    or stray bits.
     """
     if event.get("version") == "2.0":
         http = _mapping(_mapping(event.get("requestContext")).get("http"))

@@ -1,7 +1,7 @@
 """Owns the audit trail: who changed what, in which request, in the very transaction of the change.
 
-Refuses to be changed: a row is put once, no function may update or delete one, and it holds
-neither a secret nor a delivery URL.
+Refuses to be changed: a row is put once, no function may update or delete one, and it holds neither
+a secret nor a delivery URL.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Owns the engagement gate: whether an agent takes a message up, only observes it, or refuses it.
 
 Refuses to look anything up: it is pure, and names the reason of every verdict, so that it can be
-asked again and answered for later. Being in a conversation addresses nobody; being able to reach
-an agent authorizes nothing (contract §1.4; seed 000, Why they are two concerns).
+asked again and answered for later. Being in a conversation addresses nobody; being able to reach an
+agent authorizes nothing (contract §1.4; seed 000, Why they are two concerns).
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def judge(
 ) -> Judgement:
     """What becomes of one message to the agent that is called `handle`.
 
-    `parent_is_reply` says that the message answers an outbox entry of this conversation. The
-    lists come first, the deny list before the allow list, and an empty allow list allows every
-    actor; then the policy.
+    `parent_is_reply` says that the message answers an outbox entry of this conversation. The lists
+    come first, the deny list before the allow list, and an empty allow list allows every actor;
+    then the policy.
     """
     if actor_id in engagement.deny_actors:
         return REFUSED_AS_DENIED
@@ -111,8 +111,8 @@ def needs_parent(
 def mentions(body: str, handle: str) -> bool:
     """Whether `body` has `@handle`, in ASCII letters of either case.
 
-    What stands before and after is judged in ASCII too, so that a mention works in scripts
-    without spaces, while `joe@ada.example` and `@ada-2` are none of `ada`.
+    What stands before and after is judged in ASCII too, so that a mention works in scripts without
+    spaces, while `joe@ada.example` and `@ada-2` are none of `ada`.
     """
     # ASCII: without it IGNORECASE takes a long s for an s, and a Kelvin sign for a k.
     mention = rf"(?<![A-Za-z0-9_.@+-])@{re.escape(handle)}(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"

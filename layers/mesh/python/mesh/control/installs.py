@@ -1,8 +1,7 @@
 """Owns installs: their settings, and the minting of each with its first secret.
 
 Refuses to show a secret twice, to keep a delivery URL in the clear, and to save one that the egress
-guard would refuse. States are
-`enablement`'s, later secrets `rotation`'s.
+guard would refuse. States are `enablement`'s, later secrets `rotation`'s.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Owns the instance key: one KMS-wrapped data key, from which connectors' secrets are sealed.
 
-Refuses to keep it open for longer than five minutes, and to cost a call while it is kept: so a
-hit, a miss and a mismatch at ingress make the same calls, warm or cold.
+Refuses to keep it open for longer than five minutes, and to cost a call while it is kept: so a hit,
+a miss and a mismatch at ingress make the same calls, warm or cold.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Final
 
 from mesh.kernel.clock import Clock
@@ -50,7 +51,8 @@ class InstanceKeys:
             return key
 
     def ensure(self) -> InstanceKey:
-        """The key, made where there is none yet. One of any number of makers wins. Raises Failed."""
+        """The key, made where there is none yet. One of any number of makers wins. Raises
+        Failed."""
         if self._table.get(keys.instance_key()) is None:
             _, wrapped = self._wrapper.generate(CONTEXT)
             write = put(
@@ -58,8 +60,6 @@ class InstanceKeys:
                 {"wrapped": wrapped, "created_at": self._clock.now_ms()},
                 "attribute_not_exists(#pk)",
             )
-            try:
+            with suppress(ConditionFailed):  # another maker was first; its key is the key
                 self._table.write(write)
-            except ConditionFailed:
-                pass  # another maker was first; its key is the key
         return self.current()

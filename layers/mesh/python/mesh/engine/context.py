@@ -1,9 +1,8 @@
 """Owns the context of a turn: the agent's perspective of the conversation, up to the message it
 answers.
 
-Refuses what lies behind that message, which waits for a run of its own, and what was refused at
-the gate,
-which was never stored. Reads are bounded by a window, whatever the history.
+Refuses what lies behind that message, which waits for a run of its own, and what was refused at the
+gate, which was never stored. Reads are bounded by a window, whatever the history.
 """
 
 from __future__ import annotations

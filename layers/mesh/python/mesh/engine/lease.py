@@ -1,8 +1,8 @@
 """Owns the lease of a run: who works on it, fenced by a number.
 
 Refuses to trust the queue: exclusion is this row's lease and nothing else. Clocks of two functions
-may
-differ by the grace; a holder that was overtaken cannot write, because each write names its number.
+may differ by the grace; a holder that was overtaken cannot write, because each write names its
+number.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 repeated.
 
 Refuses a write by a worker that was overtaken: a step row bears the number of the lease that wrote
-it,
-and a higher number never yields to a lower one.
+it, and a higher number never yields to a lower one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Owns a turn: the head of a conversation, from its lease to its reply in the outbox.
 
 Refuses to work on anything but the head, and to answer before its turn. A worker that meets a live
-lease
-lets go at once: the holder is bound to look for more work in the very transaction that ends its
-run.
+lease lets go at once: the holder is bound to look for more work in the very transaction that ends
+its run.
 """
 
 from __future__ import annotations

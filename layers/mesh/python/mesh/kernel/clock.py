@@ -9,6 +9,8 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+from mesh.kernel.errors import Failed, Phase
+
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
@@ -41,6 +43,29 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+class Deadline:
+    """The time that the calls of one request share. Starts anew with each request; until the first,
+    nothing is bounded."""
+
+    def __init__(self, clock: Clock, call_s: float) -> None:
+        self._clock = clock
+        self._call_s = call_s
+        self._until: float | None = None
+
+    def start(self, seconds: float) -> None:
+        """From now on `seconds` are left."""
+        self._until = self._clock.monotonic() + seconds
+
+    def allows_a_call(self) -> bool:
+        """Whether a call that begins now ends in time, however long it takes."""
+        return self._until is None or self._clock.monotonic() + self._call_s <= self._until
+
+    def demand_a_call(self) -> None:
+        """Raises Failed where the time does not allow one more call."""
+        if not self.allows_a_call():
+            raise Failed("unavailable", "there is no time left; try again", Phase.BEFORE)
 
 
 def rfc3339(at_ms: int) -> str:

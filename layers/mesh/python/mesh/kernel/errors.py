@@ -1,7 +1,7 @@
 """Owns the tree of errors, sorted by who must act, and the one table from code to HTTP status.
 
-Refuses to carry what must not be shown: a message is written for its reader, and never
-holds a secret, a body, a header or an upstream text.
+Refuses to carry what must not be shown: a message is written for its reader, and never holds a
+secret, a body, a header or an upstream text.
 
     MeshError
     ├── Invalid     the caller's data is wrong; the caller mends it

@@ -1,10 +1,10 @@
 """Owns identifiers: prefixed ULIDs that Mesh mints, and hashes of what callers name.
 
-Refuses to let a caller's value into a key raw: `hashed` turns any tuple of strings into
-26 characters, length-prefixed so that no two tuples meet ("a#b","c" against "a","b#c").
+Refuses to let a caller's value into a key raw: `hashed` turns any tuple of strings into 26
+characters, length-prefixed so that no two tuples meet ("a#b","c" against "a","b#c").
 
-One message's whole story shares one ULID: `req_X` received it, `msg_X` is it, `run_X`
-answers it, and `out_X` is the reply. So any of the four leads to the others without an index.
+One message's whole story shares one ULID: `req_X` received it, `msg_X` is it, `run_X` answers it,
+and `out_X` is the reply. So any of the four leads to the others without an index.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def story_of(minted: str) -> str:
 
 
 def ulid_ms(ulid: str) -> int:
-    """The Unix milliseconds in the first ten characters of a ULID. ValueError for other characters."""
+    """The Unix milliseconds in the first ten characters of a ULID. ValueError for other
+    characters."""
     value = 0
     for character in ulid[:10]:
         value = value << 5 | CROCKFORD.index(character)

@@ -26,6 +26,10 @@ AWS_ATTEMPTS: Final = 2
 
 INGRESS_DEADLINE_S: Final = 2.5
 """Every call of one request shares it, so that the acknowledgement comes well inside 3 s."""
+INGRESS_CONNECT_S: Final = 0.3
+INGRESS_READ_S: Final = 0.6
+INGRESS_CALL_S: Final = 0.9
+"""The longest that one call of ingress takes; a call begins only where as much time is left."""
 INSTANCE_KEY_KEPT_MS: Final = 5 * 60 * 1000
 CLAIM_KEPT_MS: Final = 7 * DAY_MS
 REPLAY_WINDOW_MS: Final = 2 * 300 * 1000
@@ -156,8 +160,8 @@ INSTALLS_ASKED_MAX: Final = 300
 """How many installs are asked for the refusal that a request id belongs to."""
 DELIVERY_COUNT_DAYS: Final = 8
 DELIVERY_COUNT_ENTRIES: Final = 200
-"""How far back the counts of waiting and dead entries look: the newest so many entries of an
-agent."""
+"""How far back the counts of waiting and dead entries look: the newest so many entries of an agent.
+"""
 
 # ---- how long things are kept
 
@@ -190,4 +194,6 @@ assert LEASE_RENEW_MS * 3 < LEASE_MS, "a lease survives two renewals that fail"
 assert BODY_BYTES_MAX < RAW_BODY_BYTES_MAX, "the longest message must fit into a request"
 assert REPLAY_WINDOW_MS == 2 * TIMESTAMP_SKEW_S_MAX * 1000, "the window looks both ways"
 assert EGRESS_DNS_S + EGRESS_CONNECT_S < EGRESS_TOTAL_S, "time is left for the request itself"
+assert INGRESS_CONNECT_S + INGRESS_READ_S <= INGRESS_CALL_S, "a call ends within its share"
+assert 2 * INGRESS_CALL_S < INGRESS_DEADLINE_S, "one call may be lost, and another learn of it"
 assert EGRESS_TOTAL_S * 1000 < DELIVERY_LEASE_MS, "a delivery ends before its lease"

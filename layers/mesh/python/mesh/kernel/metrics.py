@@ -29,8 +29,14 @@ class Metrics(Protocol):
 
 
 class EmfMetrics:
-    """Emits figures as CloudWatch's embedded metric format, on standard output, through
-    Powertools."""
+    """Emits figures as CloudWatch's embedded metric format, on standard output, through Powertools.
+
+    `environment` is their one dimension, so that no environment's heartbeat stands in for
+    another's.
+    """
+
+    def __init__(self, environment: str) -> None:
+        self._environment = environment
 
     def __call__(self, figures: dict[Metric, float], /) -> None:
         from aws_lambda_powertools.metrics import (
@@ -38,7 +44,7 @@ class EmfMetrics:
             MetricUnit,
         )
 
-        emitter = Emitter(namespace=NAMESPACE, service="mesh")
+        emitter = Emitter(namespace=NAMESPACE, service=self._environment)
         for metric, value in figures.items():
             heartbeat = metric is Metric.SWEEP_HEARTBEAT
             unit = MetricUnit.Count if heartbeat else MetricUnit.Seconds

@@ -22,8 +22,8 @@ from mesh.storage.items import Item
 from mesh.storage.table import Cancelled, Table, Why, Write, delete, put, update
 
 EPOCH: Final = 1
-"""The instance's epoch; a restore from a backup raises it, so that receivers can tell used
-numbers."""
+"""The instance's epoch; a restore from a backup raises it, so that receivers can tell used numbers.
+"""
 
 
 class LostLease(Exception):

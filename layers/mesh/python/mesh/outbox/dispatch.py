@@ -2,8 +2,7 @@
 
 Refuses to send an entry before the one below it is terminal, to begin a request without an attempt
 written down, and to begin one on settings that were read more than a second ago. What a crash
-leaves open
-is found again: it counts, as `unknown`, and the entry is tried anew.
+leaves open is found again: it counts, as `unknown`, and the entry is tried anew.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ from mesh.kernel.limits import (
 )
 from mesh.kernel.log import Log
 from mesh.outbox.endpoint import Endpoints, NoSlot, Slot
+from mesh.outbox.ends import of_failure, of_status
 from mesh.outbox.entries import Entries, LostEntry
-from mesh.outbox.schedule import Outcome, after_attempt, due_time, of_failure, of_status
+from mesh.outbox.schedule import Outcome, after_attempt, due_time
 from mesh.records.conversation import Heard, Outbox
 from mesh.records.install import Endpoint, EndpointState, Install, InstallState, Secret
 from mesh.records.outbox import AttemptEnd, Entry, EntryState

@@ -2,8 +2,7 @@
 flight.
 
 Refuses to let a failing endpoint be called more than once a minute, whatever waits for it, and to
-let its
-health touch ingress.
+let its health touch ingress.
 """
 
 from __future__ import annotations

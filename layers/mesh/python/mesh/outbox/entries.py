@@ -2,10 +2,8 @@
 entry's end.
 
 Refuses a second attempt while one is open, and a change by whoever does not hold what it changes.
-Closed
-attempts stand on the entry; when they become many, the older ones move to pages of their own, so
-that no
-write grows with the history.
+Closed attempts stand on the entry; when they become many, the older ones move to pages of their
+own, so that no write grows with the history.
 """
 
 from __future__ import annotations
@@ -93,9 +91,8 @@ class Entries:
     def close(self, conversation_id: str, entry: Entry, outcome: Outcome, then: Next) -> Entry:
         """Writes how the open attempt of `entry` ended, and what becomes of the entry.
 
-        An entry that was terminal before (a replay) only ever becomes `delivered`. Raises
-        LostEntry when
-        somebody else closed it, Failed.
+        An entry that was terminal before (a replay) only ever becomes `delivered`. Raises LostEntry
+        when somebody else closed it, Failed.
         """
         opening = entry.open
         assert opening is not None, "only an open attempt is closed"

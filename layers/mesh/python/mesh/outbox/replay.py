@@ -1,8 +1,7 @@
 """Owns the replay of an entry that ended: one more delivery beside the order, which blocks nothing.
 
 Refuses to bring an entry back into the order, and to try for ever: a replay has the first attempts
-of the
-ordinary schedule, and then the operator is asked again.
+of the ordinary schedule, and then the operator is asked again.
 """
 
 from __future__ import annotations
@@ -17,21 +16,10 @@ from mesh.outbox.endpoint import NoSlot
 from mesh.outbox.entries import LostEntry
 from mesh.outbox.schedule import delay_ms
 from mesh.records.install import EndpointState, InstallState
-from mesh.records.outbox import AttemptEnd, Entry, EntryState
+from mesh.records.outbox import AttemptEnd, Entry, EntryState, Replay
 from mesh.storage import keys
 from mesh.storage.queues import Bell
 from mesh.storage.table import ConditionFailed, Table, delete, update
-
-
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """The row `REPLAY` of a story: an operator's order, until it is done."""
-
-    story: str
-    conversation_id: str
-    sequence: int
-    requested_at: int
-    tries: int = 0
-    due_at: int
 
 
 class ReplayWorker:

@@ -7,8 +7,7 @@ Contract §2.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from typing import Final, assert_never
+from typing import Final
 
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import (
@@ -16,13 +15,11 @@ from mesh.kernel.limits import (
     ATTEMPTS_HEALTHY_MAX,
     ATTEMPTS_REFUSED_ADDRESS_MAX,
     ENTRY_AGE_MS_MAX,
-    RETRY_AFTER_S_MAX,
     RETRY_DELAYS_S,
     RETRY_JITTER,
 )
 from mesh.records.install import Endpoint
 from mesh.records.outbox import AttemptEnd, Entry, EntryState
-from mesh.security.egress import EgressFailureKind
 
 ENDPOINT_FAILURES: Final = frozenset(
     {
@@ -61,59 +58,13 @@ class Next:
     client_errors: int
 
 
-def of_status(status: int, retry_after: str | None, now_ms: int) -> Outcome:
-    """How an attempt ended that got an answer. A body never decides."""
-    if 200 <= status < 300:
-        return Outcome(AttemptEnd.DELIVERED, status)
-    wait = _retry_after_ms(retry_after, now_ms) if status in (429, 503) else 0
-    match status:
-        case 410:
-            end = AttemptEnd.GONE
-        case 408:
-            end = AttemptEnd.TIMEOUT
-        case 425 | 429:
-            end = AttemptEnd.THROTTLED
-        case _ if 300 <= status < 400:
-            end = AttemptEnd.REDIRECT
-        case _ if 400 <= status < 500:
-            end = AttemptEnd.CLIENT_ERROR
-        case _:
-            end = AttemptEnd.SERVER_ERROR
-    return Outcome(end, status, retry_after_ms=wait)
-
-
-def of_failure(kind: EgressFailureKind) -> Outcome:
-    """How an attempt ended that got none."""
-    match kind:
-        case EgressFailureKind.REFUSED_URL | EgressFailureKind.REFUSED_ADDRESS:
-            end = AttemptEnd.REFUSED_ADDRESS
-        case EgressFailureKind.DNS | EgressFailureKind.DNS_TIMEOUT:
-            end = AttemptEnd.DNS
-        case EgressFailureKind.CONNECT | EgressFailureKind.CLOSED:
-            end = AttemptEnd.CONNECT
-        case EgressFailureKind.TLS:
-            end = AttemptEnd.TLS
-        case EgressFailureKind.TIMEOUT:
-            end = AttemptEnd.TIMEOUT
-        case (
-            EgressFailureKind.PROTOCOL
-            | EgressFailureKind.HEAD_TOO_LARGE
-            | EgressFailureKind.BODY_TOO_LARGE
-        ):
-            end = AttemptEnd.PROTOCOL
-        case _:
-            assert_never(kind)
-    return Outcome(end, detail=kind.value)
-
-
 def after_attempt(
     entry: Entry, outcome: Outcome, *, probe: bool, age_ms: int, now_ms: int, random: Random
 ) -> Next:
     """What becomes of `entry`, whose attempt just ended with `outcome`.
 
     `probe` attempts of a degraded endpoint do not count to the ten. `age_ms` is the entry's age
-    less
-    the time in which it was held on purpose.
+    less the time in which it was held on purpose.
     """
     counted = entry.counted + (0 if probe else 1)
     refused = entry.refused_in_row + 1 if outcome.end is AttemptEnd.REFUSED_ADDRESS else 0
@@ -154,19 +105,3 @@ def delay_ms(failures: int, random: Random) -> int:
     """The delay after the n-th failure (n from 1), drawn within ten per cent."""
     delay_s = RETRY_DELAYS_S[min(failures, len(RETRY_DELAYS_S)) - 1]
     return int(delay_s * 1000 * random.uniform(1 - RETRY_JITTER, 1 + RETRY_JITTER))
-
-
-def _retry_after_ms(value: str | None, now_ms: int) -> int:
-    """What `Retry-After` asks for (RFC 9110 §10.2.3), at most an hour; 0 for nonsense or the
-    past."""
-    if value is None:
-        return 0
-    text = value.strip()
-    if text.isascii() and text.isdigit():
-        wait_ms = int(text[:9]) * 1000
-    else:
-        try:
-            wait_ms = int(parsedate_to_datetime(text).timestamp() * 1000) - now_ms
-        except (TypeError, ValueError, OverflowError):
-            return 0
-    return max(0, min(wait_ms, RETRY_AFTER_S_MAX * 1000))

@@ -1,7 +1,7 @@
 """Owns the utterance: what every connector's normalizer yields, whatever surface it came from.
 
-Refuses anything but what was said, by whom and where: a message has no place for a tool, a
-grant or an instruction to Mesh (seed 000, The payload).
+Refuses anything but what was said, by whom and where: a message has no place for a tool, a grant or
+an instruction to Mesh (seed 000, The payload).
 """
 
 from __future__ import annotations

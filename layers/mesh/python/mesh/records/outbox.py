@@ -91,3 +91,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     def outbound_id(self) -> str:
         """The id that receivers dedupe on."""
         return f"out_{self.story}"
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """The row `REPLAY` of a story: an operator's order, until it is done."""
+
+    story: str
+    conversation_id: str
+    sequence: int
+    requested_at: int
+    tries: int = 0
+    due_at: int

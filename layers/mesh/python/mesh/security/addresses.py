@@ -1,8 +1,8 @@
 """Owns the judgement of a single IP address: publicly routable unicast, or why not.
 
 Refuses to ask the standard library what is global: its answer changes between minor versions of
-Python. The tables are Mesh's own, from IANA's special-purpose registries as of 2026-11-30
-(RFC 6890 and its updates), to be read again once a year. Contract §2.2.
+Python. The tables are Mesh's own, from IANA's special-purpose registries as of 2026-11-30 (RFC 6890
+and its updates), to be read again once a year. Contract §2.2.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 def judge(address: str) -> str | None:
     """Why `address` must not be connected to, in a few words for people; None when it may be.
 
-    `address` is one address in its usual notation, as a resolver gives it. Whatever is not one,
-    an IPv6 zone included, is refused.
+    `address` is one address in its usual notation, as a resolver gives it. Whatever is not one, an
+    IPv6 zone included, is refused.
     """
     parsed = parse_address(address)
     match parsed:

@@ -130,8 +130,8 @@ def diagnose(
     direction: Direction,
     now_ms: int | None = None,
 ) -> Diagnosis:
-    """Why a request (`in`) or a delivery (`out`) with these headers and raw bytes fails, or that
-    it verifies.
+    """Why a request (`in`) or a delivery (`out`) with these headers and raw bytes fails, or that it
+    verifies.
 
     Header names in any case. `secret` is the secret string as it was shown. Without `now_ms` the
     clock is not looked at.

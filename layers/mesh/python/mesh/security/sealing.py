@@ -1,7 +1,7 @@
 """Owns how a secret is kept at rest: AES-256-GCM under a key and a context that both must fit.
 
-Refuses to open anything in another context than it was sealed in, so that a row which is moved
-to another owner, name or version stays shut. Key material never shows in a repr or an error.
+Refuses to open anything in another context than it was sealed in, so that a row which is moved to
+another owner, name or version stays shut. Key material never shows in a repr or an error.
 
 A sealed blob is one version byte, a nonce of 12 bytes, then ciphertext and tag.
 """

@@ -1,12 +1,12 @@
 """Owns the generic connector's signatures: what is signed, with which key, and how it is checked.
 
-Refuses to decode, parse or re-serialize a body: the bytes that travelled are the bytes that
-are signed. Contract §1.1 (inbound), §1.2 (header forms) and §2 (outbound).
+Refuses to decode, parse or re-serialize a body: the bytes that travelled are the bytes that are
+signed. Contract §1.1 (inbound), §1.2 (header forms) and §2 (outbound).
 
-The direction tag and the install are part of what is signed, so that a delivery never passes
-as a request, nor one install's message as another's. Two keys come out of one secret: Mesh's
-own signature uses the bytes of the whole string as shown, `whsec_` included; the Standard
-Webhooks signature beside it uses the 32 bytes that its base64 part stands for.
+The direction tag and the install are part of what is signed, so that a delivery never passes as a
+request, nor one install's message as another's. Two keys come out of one secret: Mesh's own
+signature uses the bytes of the whole string as shown, `whsec_` included; the Standard Webhooks
+signature beside it uses the 32 bytes that its base64 part stands for.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def parse_headers(
 ) -> SignedHeaders | None:
     """The three headers, or None when one is missing or malformed (contract §1.2).
 
-    A part of the signature that is not exactly `v1=` and 64 lower-case hex digits is passed
-    over; more than five parts, or none left, is malformed.
+    A part of the signature that is not exactly `v1=` and 64 lower-case hex digits is passed over;
+    more than five parts, or none left, is malformed.
     """
     if install is None or timestamp is None or signature is None:
         return None
@@ -86,10 +86,10 @@ def verify_inbound(
 ) -> int | None:
     """The index of the first secret that one candidate matches, or None.
 
-    `secrets` are those valid now: current, then previous while it overlaps; empty when the
-    install is not known. At least two digests are always worked out, so that neither a miss nor
-    an overlap shows in the time taken, and every candidate is compared with every digest in
-    constant time, without an early exit.
+    `secrets` are those valid now: current, then previous while it overlaps; empty when the install
+    is not known. At least two digests are always worked out, so that neither a miss nor an overlap
+    shows in the time taken, and every candidate is compared with every digest in constant time,
+    without an early exit.
     """
     base = signing_base(Direction.IN, headers.install_id, headers.timestamp, body)
     keys = [key_of(secret) for secret in secrets]
@@ -125,8 +125,8 @@ def sign_outbound(
 ) -> dict[str, str]:
     """Every signing header of one delivery attempt, by its name (contract §2).
 
-    `secrets` come current first, the previous after it while it overlaps; both sign. `timestamp`
-    is this attempt's own, in Unix seconds. Raises ValueError when there is no secret, or one that
+    `secrets` come current first, the previous after it while it overlaps; both sign. `timestamp` is
+    this attempt's own, in Unix seconds. Raises ValueError when there is no secret, or one that
     `mint_secret` did not make.
     """
     if not secrets:

@@ -1,9 +1,9 @@
 """Owns the reading of URLs: the only place that takes one apart, and the judgement of its form.
 
-Refuses every URL that two readers could understand differently, and says why in one word, the
-first that applies in the order of `Reason`. Contract §2.2; hosts by UTS 46 (non-transitional,
-STD3), numbers in hosts as the WHATWG URL standard reads them, so that no spelling of an address
-passes as a name.
+Refuses every URL that two readers could understand differently, and says why in one word, the first
+that applies in the order of `Reason`. Contract §2.2; hosts by UTS 46 (non-transitional, STD3),
+numbers in hosts as the WHATWG URL standard reads them, so that no spelling of an address passes as
+a name.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Allowlist:
     def parse(cls, entries: Iterable[str]) -> Allowlist:
         """Entries are `host`, `host:port`, `*.host` or `*.host:port`; without a port, 443.
 
-        Raises Invalid `invalid_request`, with one problem for each entry that is none of these,
-        its path the entry's index.
+        Raises Invalid `invalid_request`, with one problem for each entry that is none of these, its
+        path the entry's index.
         """
         parsed, problems = [], []
         for index, text in enumerate(entries):
@@ -140,10 +140,10 @@ def judge_url(
 ) -> Target | Refusal:
     """What `url` leads to, or the first reason against calling it.
 
-    `own_hosts` are Mesh's own, as in `Target`. `allow` holds the install's list and the
-    instance's: every one that is not empty must pass. An address in the URL is judged here; a
-    name is judged again by what it resolves to, before each call. This is the judgement both when
-    a URL is saved and when it is called.
+    `own_hosts` are Mesh's own, as in `Target`. `allow` holds the install's list and the instance's:
+    every one that is not empty must pass. An address in the URL is judged here; a name is judged
+    again by what it resolves to, before each call. This is the judgement both when a URL is saved
+    and when it is called.
     """
     parts = parse(url)
     if isinstance(parts, Refusal):

@@ -1,7 +1,7 @@
 """Owns the AWS clients: made once a process, with time-outs that fit the tightest caller.
 
-Refuses the SDK's defaults: a read waits 60 s there, and DynamoDB is tried ten times, while a
-third party has its acknowledgement within 3 s.
+Refuses the SDK's defaults: a read waits 60 s there, and DynamoDB is tried ten times, while a third
+party has its acknowledgement within 3 s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from botocore.client import BaseClient
 from botocore.config import Config
 from botocore.session import Session, get_session
 
-from mesh.kernel.limits import AWS_ATTEMPTS, AWS_CONNECT_S, AWS_READ_S
+from mesh.kernel.limits import (
+    AWS_ATTEMPTS,
+    AWS_CONNECT_S,
+    AWS_READ_S,
+    INGRESS_CONNECT_S,
+    INGRESS_READ_S,
+)
 
 
 class Clients(Protocol):
@@ -31,12 +37,15 @@ class SessionClients:
     """Clients of one botocore session; each is made when first asked for, KMS's on cold paths
     only."""
 
-    def __init__(self, session: Session | None = None) -> None:
+    def __init__(self, session: Session | None = None, *, hurried: bool = False) -> None:
+        """`hurried` is ingress's way: short time-outs, and no second attempt of the SDK's own,
+        which
+        knows no deadline."""
         self._session = session or get_session()
         self._config = Config(
-            connect_timeout=AWS_CONNECT_S,
-            read_timeout=AWS_READ_S,
-            retries={"mode": "standard", "total_max_attempts": AWS_ATTEMPTS},
+            connect_timeout=INGRESS_CONNECT_S if hurried else AWS_CONNECT_S,
+            read_timeout=INGRESS_READ_S if hurried else AWS_READ_S,
+            retries={"mode": "standard", "total_max_attempts": 1 if hurried else AWS_ATTEMPTS},
             max_pool_connections=16,
         )
 

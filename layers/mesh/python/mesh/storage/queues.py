@@ -1,7 +1,7 @@
 """Owns the doorbells: a message that says "this conversation has work", never what the work is.
 
-Refuses to matter: a ring that fails, comes twice, late or out of order costs latency alone,
-because workers read rows. So `ring` reports failure instead of raising it.
+Refuses to matter: a ring that fails, comes twice, late or out of order costs latency alone, because
+workers read rows. So `ring` reports failure instead of raising it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import msgspec
 from botocore.client import BaseClient
 from botocore.exceptions import BotoCoreError, ClientError
 
+from mesh.kernel.clock import Deadline
 from mesh.kernel.ids import Ids, hashed
+from mesh.kernel.limits import AWS_ATTEMPTS
 
 DOORBELL_VERSION = 1
 
@@ -45,10 +47,18 @@ class Doorbell(msgspec.Struct, frozen=True):
 class Bell:
     """Rings the three queues."""
 
-    def __init__(self, client: BaseClient, urls: Mapping[str, str], ids: Ids) -> None:
+    def __init__(
+        self,
+        client: BaseClient,
+        urls: Mapping[str, str],
+        ids: Ids,
+        deadline: Deadline | None = None,
+    ) -> None:
+        """With a `deadline` a ring is tried while it allows, and left to the sweep after that."""
         self._client: Any = client  # botocore makes its methods at run time
         self._urls = urls
         self._ids = ids
+        self._deadline = deadline
 
     def turn(self, conversation_id: str, tenant: str, delay_s: int = 0) -> bool:
         """Rings the turn worker. `tenant` (the agent) is the fair-queue group. False when it
@@ -64,10 +74,9 @@ class Bell:
         """Rings the outbox worker, in the conversation's own FIFO group.
 
         `recovery` names the attempt after which a worker is thought dead: its group may still be
-        blocked
-        by the dead one's message, so the ring goes to a group of its own. A fresh deduplication id
-        each
-        time: SQS swallows a used one for five minutes, also after deletion. False when it failed.
+        blocked by the dead one's message, so the ring goes to a group of its own. A fresh
+        deduplication id each time: SQS swallows a used one for five minutes, also after deletion.
+        False when it failed.
         """
         group = hashed("delivery", conversation_id)
         if recovery is not None:
@@ -87,10 +96,14 @@ class Bell:
         )
 
     def _send(self, queue: str, doorbell: Doorbell, parameters: dict[str, Any]) -> bool:
-        try:
-            self._client.send_message(
-                QueueUrl=self._urls[queue], MessageBody=doorbell.body(), **parameters
-            )
-        except (ClientError, BotoCoreError):
-            return False
-        return True
+        for _ in range(1 if self._deadline is None else AWS_ATTEMPTS):
+            if self._deadline is not None and not self._deadline.allows_a_call():
+                return False
+            try:
+                self._client.send_message(
+                    QueueUrl=self._urls[queue], MessageBody=doorbell.body(), **parameters
+                )
+            except (ClientError, BotoCoreError):
+                continue
+            return True
+        return False

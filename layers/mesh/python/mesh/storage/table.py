@@ -23,10 +23,15 @@ from botocore.exceptions import (
     EndpointConnectionError,
 )
 
-from mesh.kernel.clock import Clock
+from mesh.kernel.clock import Clock, Deadline
 from mesh.kernel.errors import Failed, Phase
 from mesh.kernel.ids import Random
-from mesh.kernel.limits import CONFLICT_BACKOFF_MS_MAX, CONFLICT_BACKOFF_MS_MIN, SINGLE_WRITE_TRIES
+from mesh.kernel.limits import (
+    AWS_ATTEMPTS,
+    CONFLICT_BACKOFF_MS_MAX,
+    CONFLICT_BACKOFF_MS_MIN,
+    SINGLE_WRITE_TRIES,
+)
 from mesh.storage.items import Item, decode_item, encode, encode_item
 from mesh.storage.keys import ITEM_VERSION, Key
 
@@ -157,7 +162,17 @@ class Page(msgspec.Struct, frozen=True):
 class Table:
     """The one table. Thread-safe, as its client is."""
 
-    def __init__(self, client: BaseClient, name: str, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        client: BaseClient,
+        name: str,
+        clock: Clock,
+        random: Random,
+        deadline: Deadline | None = None,
+    ) -> None:
+        """With a `deadline` second attempts are the table's own, not the SDK's, and no call begins
+        that the deadline does not allow."""
+        self._deadline = deadline
         self._client: Any = client  # botocore makes its methods at run time
         self._name = name
         self._clock = clock
@@ -249,8 +264,7 @@ class Table:
 
         `token` is the mark that this very write leaves in the attribute `token`: a failed condition
         whose old item bears it means that an SDK retry met the first try's success, and the old
-        item
-        is answered. Contention with a transaction is tried again here. Raises ConditionFailed,
+        item is answered. Contention with a transaction is tried again here. Raises ConditionFailed,
         Failed.
         """
         parameters = write.parameters(self._name)
@@ -365,8 +379,25 @@ class Table:
         return Page([decode_item(item) for item in answer["Items"]], answer.get("LastEvaluatedKey"))
 
     def _call(self, call: Callable[[], _T]) -> _T:
-        """Runs one call; turns throttling and lost answers into Failed, and lets other
-        ClientErrors out."""
+        """Runs one call, a second time where a deadline allows it. Raises as `_attempt`."""
+        if self._deadline is None:
+            return self._attempt(call)
+        failed = Failed("unavailable", "there is no time left; try again", Phase.BEFORE)
+        for attempt in range(AWS_ATTEMPTS):
+            if attempt:
+                self.back_off()
+            if not self._deadline.allows_a_call():
+                break
+            try:
+                return self._attempt(call)
+            except Failed as again:
+                failed = failed if failed.outcome_unknown else again
+        raise failed
+
+    def _attempt(self, call: Callable[[], _T]) -> _T:
+        """Runs one call once; turns throttling and lost answers into Failed, and lets other
+        ClientErrors
+        out."""
         try:
             return call()
         except ClientError as error:

@@ -1,10 +1,9 @@
 """Owns the sweep of what is due: lost doorbells, expired leases, retries, probes, releases, idle
 places.
 
-Refuses to do the work itself, and to melt the system: it looks at marks, rings, and moves each
-mark on in
-the same conditional update; one run is bounded in time and pages and the next goes on where it
-stopped.
+Refuses to do the work itself, and to melt the system: it looks at marks, rings, and moves each mark
+on in the same conditional update; one run is bounded in time and pages and the next goes on where
+it stopped.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ from mesh.kernel.limits import (
 )
 from mesh.kernel.log import Log, error_name
 from mesh.kernel.metrics import Metric, Metrics
-from mesh.outbox.replay import Replay
 from mesh.outbox.schedule import due_time
 from mesh.records.conversation import Mark, Outbox, Pending
 from mesh.records.install import Endpoint, EndpointState
-from mesh.records.outbox import Entry
+from mesh.records.outbox import Entry, Replay
 from mesh.storage import keys
 from mesh.storage.conversations import find_outbox_head, read_head
 from mesh.storage.keys import Key

@@ -19,7 +19,7 @@ from mesh.connectors.refusals import note_refusal
 from mesh.control.engagement import Judgement, judge, needs_parent
 from mesh.control.instance_key import InstanceKeys
 from mesh.control.secrets import open_secrets
-from mesh.kernel.clock import Clock
+from mesh.kernel.clock import Clock, Deadline
 from mesh.kernel.errors import Conflict, Failed, Invalid, MeshError, Refused
 from mesh.kernel.ids import Ids, Random, story_of
 from mesh.kernel.limits import (
@@ -87,7 +87,9 @@ class Ingress:
         random: Random,
         log: Log,
         settings: Settings,
+        deadline: Deadline,
     ) -> None:
+        """`table` and `bell` keep to the `deadline`, which starts with each request."""
         self._table = table
         self._bell = bell
         self._instance_keys = instance_keys
@@ -96,7 +98,15 @@ class Ingress:
         self._random = random
         self._log = log
         self._settings = settings
-        self._admission = Admission(table, clock, random, digest, settings.messages_kept_days)
+        self._deadline = deadline
+        self._admission = Admission(
+            table,
+            clock,
+            random,
+            digest,
+            kept_days=settings.messages_kept_days,
+            deadline=deadline,
+        )
         self._dummies: tuple[InstanceKey, list[Secret]] | None = None
 
     def __call__(self, event: Mapping[str, object], _context: object = None) -> dict[str, object]:
@@ -110,7 +120,7 @@ class Ingress:
         return HttpResponse(response.status, headers, response.body).to_event()
 
     def _answer(self, request: HttpRequest, request_id: str) -> HttpResponse:
-        deadline = self._clock.monotonic() + INGRESS_DEADLINE_S
+        self._deadline.start(INGRESS_DEADLINE_S)
         now = self._clock.now_ms()
         if len(request.body) > RAW_BODY_BYTES_MAX:
             raise Invalid("body_too_large", f"a request holds at most {RAW_BODY_BYTES_MAX} bytes")
@@ -120,7 +130,7 @@ class Ingress:
             self._log("ingress.unproven", request_id=request_id, reason=unproven.reason)
             return _OPAQUE_401
         try:
-            return self._take_in(request, request_id, caller, now, deadline)
+            return self._take_in(request, request_id, caller, now)
         except (_Stale, Invalid, Refused, Conflict) as error:
             code = "timestamp_outside_window" if isinstance(error, _Stale) else error.code
             self._note(caller, code, request_id, now)
@@ -139,7 +149,7 @@ class Ingress:
         )
         if headers is None:
             raise _Unproven("malformed_headers")
-        key = self._instance_keys.current()
+        key = self._instance_key()
         rows = self._table.query(keys.install(headers.install_id), prefix=keys.SE).items
         install: Install | None = None
         secrets: list[Secret] = []
@@ -161,6 +171,15 @@ class Ingress:
         if match is None:
             raise _Unproven("bad_signature")
         return _Caller(install, secrets[match], headers, skew_s(headers.timestamp, now))
+
+    def _instance_key(self) -> InstanceKey:
+        """The instance key; a call that failed is made once more where there is time."""
+        try:
+            return self._instance_keys.current()
+        except Failed:
+            if not self._deadline.allows_a_call():
+                raise
+            return self._instance_keys.current()
 
     def _padding(self, key: InstanceKey) -> list[Secret]:
         """Two sealed secrets of nobody: what a miss opens, so that it costs what a hit costs."""
@@ -184,7 +203,7 @@ class Ingress:
     # ---- what a proven caller gets
 
     def _take_in(
-        self, request: HttpRequest, request_id: str, caller: _Caller, now: int, deadline: float
+        self, request: HttpRequest, request_id: str, caller: _Caller, now: int
     ) -> HttpResponse:
         if not within_window(caller.headers.timestamp, now):
             raise _Stale
@@ -206,7 +225,7 @@ class Ingress:
             digest=digest(message, DIGEST_VERSION),
             digest_version=DIGEST_VERSION,
         )
-        admitted = self._admission.admit(arrival, deadline)
+        admitted = self._admission.admit(arrival)
         if admitted.engaged and not admitted.duplicate:
             rung = self._bell.turn(admitted.conversation_id, install.agent_id)
             if not rung:  # what is committed is accepted all the same: the sweep rings again

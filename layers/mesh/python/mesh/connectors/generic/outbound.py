@@ -1,8 +1,7 @@
 """Owns what the generic connector sends: the bytes of a reply and of a ping, and their headers.
 
 Refuses to make them twice: a reply's bytes are made once, stored, and sent as they are at each
-attempt.
-Contract §2.
+attempt. Contract §2.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ def reply_bytes(reply: Reply) -> bytes:
     """The exact bytes of every attempt: UTF-8 JSON without an escape that JSON does not demand.
 
     The body is cut between graphemes to at most 64 KiB of UTF-8, and so that the whole object has
-    at
-    most 96 KiB; `truncated` says so.
+    at most 96 KiB; `truncated` says so.
     """
     room = REPLY_OBJECT_BYTES_MAX - len(_reply_json(reply, "", truncated=False))
     body = cut(reply.body, REPLY_BODY_BYTES_MAX, room)

@@ -81,8 +81,8 @@ def check_media_type(content_type: str | None, content_encoding: str | None) -> 
 def parse(raw: bytes, cloudevent: bool) -> NormalizedMessage:
     """The utterance in `raw`, an object of §1.3 or a CloudEvent (§1.5) that holds one.
 
-    Raises `Invalid`: `malformed_json` for what is not strict JSON, otherwise `invalid_payload`
-    with a problem for every field, at most `FIELD_PROBLEMS_MAX` of them.
+    Raises `Invalid`: `malformed_json` for what is not strict JSON, otherwise `invalid_payload` with
+    a problem for every field, at most `FIELD_PROBLEMS_MAX` of them.
     """
     document = strict_json.decode(raw)
     if not isinstance(document, dict):

@@ -1,7 +1,7 @@
 """Owns JSON as the contract takes it: one reading or none, whatever parser a caller has.
 
-Refuses what parsers disagree about: other encodings than UTF-8, a byte order mark, duplicate
-keys at any level, NaN and Infinity, lone surrogates, and text after the value (contract §1.2).
+Refuses what parsers disagree about: other encodings than UTF-8, a byte order mark, duplicate keys
+at any level, NaN and Infinity, lone surrogates, and text after the value (contract §1.2).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class _StrictnessError(ValueError):
 def decode(raw: bytes) -> object:
     """The value that `raw` holds; a number comes as 0, since no field of the contract has one.
 
-    Raises `Invalid`: `malformed_json` for what is not strict JSON, and `invalid_payload` for
-    JSON that is nested deeper than the parser can follow.
+    Raises `Invalid`: `malformed_json` for what is not strict JSON, and `invalid_payload` for JSON
+    that is nested deeper than the parser can follow.
     """
     try:
         text = raw.decode("utf-8")

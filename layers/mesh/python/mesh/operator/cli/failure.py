@@ -1,7 +1,7 @@
 """Owns how a command fails: one line that says what to do, and an exit code.
 
-Refuses a traceback for anything that an operator can mend. 1 is refused or failed, 2 bad usage,
-3 try again later.
+Refuses a traceback for anything that an operator can mend. 1 is refused or failed, 2 bad usage, 3
+try again later.
 """
 
 from __future__ import annotations

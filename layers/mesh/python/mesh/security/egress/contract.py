@@ -35,8 +35,8 @@ class EgressFailureKind(StrEnum):
 class EgressFailure(Failed):
     """A request without an answer.
 
-    `phase` is BEFORE while no byte of the request was sent (so it had no effect), DURING until
-    the head of an answer came, then AFTER. `refusal` tells why a URL or an address was refused.
+    `phase` is BEFORE while no byte of the request was sent (so it had no effect), DURING until the
+    head of an answer came, then AFTER. `refusal` tells why a URL or an address was refused.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class Egress(Protocol):
     ) -> Reply:
         """Posts `body` and returns as soon as the status is known and a little more was read.
 
-        A status line that came in time decides, even when the headers after it stop short.
-        Raises EgressFailure when there is none.
+        A status line that came in time decides, even when the headers after it stop short. Raises
+        EgressFailure when there is none.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Owns the real way out: resolve, judge every address, connect to one of those, ask once, close.
 
-Refuses to resolve a second time, to follow a redirect, to look at a proxy, and to be weakened by
-a setting: there is none. Contract §2.2.
+Refuses to resolve a second time, to follow a redirect, to look at a proxy, and to be weakened by a
+setting: there is none. Contract §2.2.
 """
 
 from __future__ import annotations

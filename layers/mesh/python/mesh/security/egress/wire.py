@@ -1,8 +1,8 @@
 """Owns one connection and the one exchange on it: dial, secure, send, read, close.
 
-Refuses to be kept waiting or to be fed: its deadlines are wall-clock, held by a watchdog that
-shuts the socket down from another thread however busily the peer drips, and its reading is
-bounded in bytes, headers and interim answers.
+Refuses to be kept waiting or to be fed: its deadlines are wall-clock, held by a watchdog that shuts
+the socket down from another thread however busily the peer drips, and its reading is bounded in
+bytes, headers and interim answers.
 """
 
 from __future__ import annotations
