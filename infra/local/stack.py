@@ -22,7 +22,7 @@ from infra.local.pollers import Poller, Source
 from infra.local.runtime import Handler, Runtime
 from infra.local.schedule import Schedule
 from infra.local.server import Server
-from mesh.app import Ports, build
+from mesh.app import HURRIED, Ports, build
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids, Random
 from mesh.kernel.log import Log
@@ -97,6 +97,7 @@ class Stack:
         # Nobody here checks a request's signature, and making it is a fifth of a call's cost.
         session.set_default_client_config(Config(signature_version=UNSIGNED))
         self._clients = SessionClients(session)
+        self._hurried_clients = SessionClients(session, hurried=True)
         self.settings = Settings(
             environment="local",
             table=self.resources.table,
@@ -123,7 +124,7 @@ class Stack:
         """One instance of a function, on ports of its own: instances share no cache."""
         ports = Ports(
             settings=self.settings,
-            clients=self._clients,
+            clients=self._hurried_clients if name in HURRIED else self._clients,
             clock=self.clock,
             random=self._random,
             egress=lambda _: self._egress,

@@ -8,6 +8,7 @@ import msgspec
 
 from infra import topology
 from mesh.app import Handler, Ports, build
+from mesh.connectors.registry import OUTBOUND
 from mesh.control.holds import release_write
 from mesh.engine.turn import TurnWorker
 from mesh.kernel.limits import MODEL_CALL_S_MAX, TURN_STOP_BEFORE_LIMIT_MS
@@ -114,6 +115,7 @@ def test_no_model_call_outlasts_its_function_and_none_is_taken_over_while_it_run
             bell=ports.bell,
             commit=Commit(ports.table, ports.clock, ports.random, 90),
             models={ModelKind.OFFLINE: SlowModel(world.clock)},
+            outbound=OUTBOUND,
             clock=ports.clock,
             ids=ports.ids,
             log=ports.log(name),

@@ -145,6 +145,7 @@ def _generic_ingress(ports: Ports) -> Handler:
 
 
 def _turn_worker(ports: Ports) -> Handler:
+    from mesh.connectors.registry import OUTBOUND
     from mesh.engine.turn import TurnWorker
     from mesh.kernel.limits import TURN_STOP_BEFORE_LIMIT_MS
     from mesh.models.offline import OfflineModel
@@ -159,6 +160,7 @@ def _turn_worker(ports: Ports) -> Handler:
         bell=ports.bell,
         commit=Commit(ports.table, ports.clock, ports.random, kept_days),
         models={ModelKind.OFFLINE: OfflineModel()},
+        outbound=OUTBOUND,
         clock=ports.clock,
         ids=ports.ids,
         log=log,
@@ -173,6 +175,7 @@ def _turn_worker(ports: Ports) -> Handler:
 
 
 def _outbox_worker(ports: Ports) -> Handler:
+    from mesh.connectors.registry import OUTBOUND
     from mesh.kernel.limits import OUTBOX_STOP_BEFORE_LIMIT_MS
     from mesh.outbox.dispatch import OutboxWorker
     from mesh.outbox.replay import ReplayWorker
@@ -184,6 +187,7 @@ def _outbox_worker(ports: Ports) -> Handler:
         table=ports.table,
         bell=ports.bell,
         egress=ports.egress(ports.clock),
+        outbound=OUTBOUND,
         instance_keys=ports.instance_keys,
         clock=ports.clock,
         ids=ports.ids,

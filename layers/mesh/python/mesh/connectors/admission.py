@@ -314,6 +314,7 @@ class Admission:
                 "#install_id = :install_id",
                 "#agent_id = :agent_id",
                 "#conversation_key = :conversation_key",
+                "#kind = :kind",
                 "#actors = :actors",
                 "#pending = :pending",
             ]
@@ -323,6 +324,7 @@ class Admission:
                 "install_id": arrival.install.install_id,
                 "agent_id": arrival.install.agent_id,
                 "conversation_key": arrival.message.conversation_key,
+                "kind": arrival.install.kind,
                 "actors": frozenset({tag}),
                 "pending": int(engaged),
             }

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from mesh.connectors.generic.outbound import Reply, reply_bytes
+from mesh.connectors.contract import Outbound, Reply
 from mesh.engine import lease
 from mesh.engine.context import read_context
 from mesh.engine.ledger import Ledger, progress
@@ -68,6 +68,7 @@ class TurnWorker:
         bell: Bell,
         commit: Commit,
         models: Mapping[ModelKind, ModelConnector],
+        outbound: Mapping[str, Outbound],
         clock: Clock,
         ids: Ids,
         log: Log,
@@ -77,6 +78,7 @@ class TurnWorker:
         self._bell = bell
         self._commit = commit
         self._models = models
+        self._outbound = outbound
         self._clock = clock
         self._ids = ids
         self._log = log
@@ -194,8 +196,10 @@ class TurnWorker:
         if not text.strip():
             return Ending(status, said.failure or "empty", None)
 
+        outbound = self._outbound[conversation.kind]
+
         def render(sequence: int, now_ms: int) -> bytes:
-            return reply_bytes(
+            return outbound.render(
                 Reply(
                     outbound_id=f"out_{pending.story}",
                     install_id=pending.install_id,

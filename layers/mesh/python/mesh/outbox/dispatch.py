@@ -7,13 +7,14 @@ leaves open is found again: it counts, as `unknown`, and the entry is tried anew
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
-from mesh.connectors.generic.outbound import attempt_headers
+from mesh.connectors.contract import Outbound, OutboundAttempt
 from mesh.control.instance_key import InstanceKeys
 from mesh.control.secrets import open_delivery_url, open_secrets
 from mesh.kernel.clock import Clock
@@ -79,6 +80,7 @@ class OutboxWorker:
         table: Table,
         bell: Bell,
         egress: Egress,
+        outbound: Mapping[str, Outbound],
         instance_keys: InstanceKeys,
         clock: Clock,
         ids: Ids,
@@ -89,6 +91,7 @@ class OutboxWorker:
         self._table = table
         self._bell = bell
         self._egress = egress
+        self._outbound = outbound
         self._instance_keys = instance_keys
         self._clock = clock
         self._random = random
@@ -213,15 +216,15 @@ class OutboxWorker:
             # Whoever stood still for so long may have been taken for dead: the entry is not ours.
             self.endpoints.give_slot(install.settings.install_id, slot)
             raise LostEntry
-        headers = attempt_headers(
-            secrets,
-            install.settings.install_id,
-            entry.outbound_id,
-            body,
+        attempt = OutboundAttempt(
+            secrets=secrets,
+            install_id=install.settings.install_id,
+            outbound_id=entry.outbound_id,
             now_ms=self._clock.now_ms(),
-            attempt=opened.open.number,
+            number=opened.open.number,
             replay=replay,
         )
+        headers = self._outbound[install.settings.kind].headers(attempt, body)
         outcome = self._post(url, headers, body, install.settings)
         now = self._clock.now_ms()
         then = after_attempt(

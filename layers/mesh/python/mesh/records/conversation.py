@@ -24,6 +24,8 @@ class Conversation(Mark, frozen=True, kw_only=True):
     install_id: str
     agent_id: str
     conversation_key: str
+    kind: str = "generic"
+    """The kind of the install, which says how replies are made."""
     last_order: int
     pending: int = 0
     actors: frozenset[str] = frozenset()

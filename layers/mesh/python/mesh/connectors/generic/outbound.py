@@ -7,13 +7,13 @@ attempt. Contract §2.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 import regex
 
 from mesh import __version__
+from mesh.connectors.contract import OutboundAttempt, Reply
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.limits import REPLY_BODY_BYTES_MAX, REPLY_OBJECT_BYTES_MAX
 from mesh.security.signing import sign_outbound
@@ -21,34 +21,36 @@ from mesh.security.signing import sign_outbound
 _GRAPHEME: Final = regex.compile(r"\X")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a run says back, before it is bytes. `outcome` is `reply` or `failure`."""
+class GenericOutbound:
+    """The generic connector's `Outbound`: signed JSON, by the contract."""
 
-    outbound_id: str
-    install_id: str
-    conversation_key: str
-    epoch: int
-    sequence: int
-    in_reply_to: str
-    run_id: str
-    outcome: str
-    agent_slug: str
-    agent_name: str
-    agent_handle: str
-    body: str
-    created_at: int
+    def render(self, reply: Reply) -> bytes:
+        """The exact bytes of every attempt: UTF-8 JSON without an escape that JSON does not demand.
 
+        The body is cut between graphemes to at most 64 KiB of UTF-8, and so that the whole object
+        has at most 96 KiB; `truncated` says so.
+        """
+        room = REPLY_OBJECT_BYTES_MAX - len(_reply_json(reply, "", truncated=False))
+        body = cut(reply.body, REPLY_BODY_BYTES_MAX, room)
+        return _reply_json(reply, body, truncated=body != reply.body)
 
-def reply_bytes(reply: Reply) -> bytes:
-    """The exact bytes of every attempt: UTF-8 JSON without an escape that JSON does not demand.
-
-    The body is cut between graphemes to at most 64 KiB of UTF-8, and so that the whole object has
-    at most 96 KiB; `truncated` says so.
-    """
-    room = REPLY_OBJECT_BYTES_MAX - len(_reply_json(reply, "", truncated=False))
-    body = cut(reply.body, REPLY_BODY_BYTES_MAX, room)
-    return _reply_json(reply, body, truncated=body != reply.body)
+    def headers(self, attempt: OutboundAttempt, body: bytes) -> dict[str, str]:
+        """All headers of one attempt, signed now."""
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": f"Mesh/{__version__}",
+            **sign_outbound(
+                attempt.secrets,
+                attempt.install_id,
+                attempt.outbound_id,
+                str(attempt.now_ms // 1000),
+                body,
+            ),
+            "X-Mesh-Attempt": str(attempt.number),
+        }
+        if attempt.replay:
+            headers["X-Mesh-Replay"] = "1"
+        return headers
 
 
 def ping_bytes(install_id: str, outbound_id: str, created_at: int) -> bytes:
@@ -61,28 +63,6 @@ def ping_bytes(install_id: str, outbound_id: str, created_at: int) -> bytes:
             "created_at": rfc3339(created_at),
         }
     )
-
-
-def attempt_headers(
-    secrets: Sequence[str],
-    install_id: str,
-    outbound_id: str,
-    body: bytes,
-    *,
-    now_ms: int,
-    attempt: int,
-    replay: bool = False,
-) -> dict[str, str]:
-    """All headers of one attempt, signed now. `secrets` come current first."""
-    headers = {
-        "Content-Type": "application/json",
-        "User-Agent": f"Mesh/{__version__}",
-        **sign_outbound(secrets, install_id, outbound_id, str(now_ms // 1000), body),
-        "X-Mesh-Attempt": str(attempt),
-    }
-    if replay:
-        headers["X-Mesh-Replay"] = "1"
-    return headers
 
 
 def cut(text: str, bytes_max: int, escaped_max: int) -> str:

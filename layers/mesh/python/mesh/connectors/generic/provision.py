@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mesh.connectors.generic.outbound import attempt_headers, ping_bytes
+from mesh.connectors.contract import OutboundAttempt
+from mesh.connectors.generic.outbound import GenericOutbound, ping_bytes
 from mesh.control.enablement import Step
 from mesh.control.installs import Whole
 from mesh.control.instance_key import InstanceKeys
@@ -73,14 +74,14 @@ class GenericProvisioner:
         url, outbound_id = self._url(whole), self._ids.mint("out")
         body = ping_bytes(install.install_id, outbound_id, now)
         opened = open_secrets(self._keys.current(), install.install_id, whole.secrets, now)
-        headers = attempt_headers(
-            [secret for _, secret in opened],
-            install.install_id,
-            outbound_id,
-            body,
+        attempt = OutboundAttempt(
+            secrets=[secret for _, secret in opened],
+            install_id=install.install_id,
+            outbound_id=outbound_id,
             now_ms=now,
-            attempt=1,
+            number=1,
         )
+        headers = GenericOutbound().headers(attempt, body)
         began = self._clock.monotonic()
         try:
             reply = self._egress.post(url, headers, body, self._policy(install))
