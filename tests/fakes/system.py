@@ -13,6 +13,8 @@ from typing import Any
 from infra.local.aws import Faults, LocalAws
 from infra.local.gateway import Response
 from infra.local.stack import Stack
+from mesh.connectors.contract import Outbound
+from mesh.connectors.registry import OUTBOUND
 from mesh.control.agents import Agents
 from mesh.control.audit import AuditTrail, Cause
 from mesh.control.idempotency import Minting
@@ -20,7 +22,7 @@ from mesh.control.installs import Installs, Wanted
 from mesh.control.instance_key import InstanceKeys
 from mesh.kernel.ids import Ids
 from mesh.records.agent import Agent, Limits, Model
-from mesh.records.install import Caps, Engagement
+from mesh.records.install import Caps, Engagement, Install
 from mesh.security.egress import EgressPolicy, Reply
 from mesh.security.signing import parse_headers, sign_inbound, verify_outbound
 from mesh.security.urls import Allowlist
@@ -139,6 +141,20 @@ class System:
     def set_state(self, install_id: str, state: str) -> None:
         with self.aws.without_faults():
             self.table.write(update(keys.settings(install_id), "SET #state = :state", state=state))
+
+    def install(self, install_id: str) -> Install:
+        """An install's settings as they are stored."""
+        found = self.installs.by_id(install_id)
+        assert found is not None
+        return found
+
+    def generic_outbound(self) -> Outbound:
+        """How the generic surface sends."""
+        return OUTBOUND["generic"]
+
+    def egress_ok(self) -> Outcome:
+        """What a receiver that takes everything answers."""
+        return answer(204)
 
     def _minting(self) -> Minting:
         return Minting("opr_test", "POST", "/x", self.ids.ulid(), "digest")

@@ -1,0 +1,189 @@
+"""Stories that cross the planes: many agents in one instance, another surface, one ledger."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from infra.local.aws import Killed
+from mesh.connectors.admission import Admission, Arrival
+from mesh.connectors.contract import Outbound, OutboundAttempt, Reply
+from mesh.connectors.generic.payload import DIGEST_VERSION, digest
+from mesh.control.engagement import judge
+from mesh.engine.turn import TurnWorker
+from mesh.kernel.clock import Deadline
+from mesh.models.contract import ModelAnswer, ModelRequest, Speaker
+from mesh.outbox.commit import Commit
+from mesh.records.agent import ModelKind
+from mesh.records.install import Engagement, Install, Policy
+from mesh.records.message import NormalizedMessage, Topology
+from mesh.storage import keys
+from mesh.storage.queues import Bell
+from mesh.storage.table import update
+from tests.fakes.system import Made, System
+
+FAR = 10**15
+
+
+@dataclass
+class ListeningModel:
+    """A model that keeps what it was asked, and says it was asked."""
+
+    asked: list[ModelRequest] = field(default_factory=list)
+
+    def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:
+        self.asked.append(request)
+        return ModelAnswer(f"heard {request.lines[-1].text}")
+
+
+class PagerOutbound:
+    """Another surface's way out: a line of text, where the generic one has JSON."""
+
+    def render(self, reply: Reply) -> bytes:
+        return f"{reply.sequence} {reply.body}".encode()
+
+    def headers(self, attempt: OutboundAttempt, body: bytes) -> dict[str, str]:
+        return {"X-Pager-Attempt": str(attempt.number)}
+
+
+def turn_worker(system: System, model: ListeningModel, **outbound: Outbound) -> TurnWorker:
+    return TurnWorker(
+        table=system.table,
+        bell=Bell(
+            system.aws.session().create_client("sqs"),
+            system.stack.settings.queue_urls,
+            system.ids,
+        ),
+        commit=Commit(system.table, system.clock, system.random, 90),
+        models={ModelKind.OFFLINE: model},
+        outbound=outbound,
+        clock=system.clock,
+        ids=system.ids,
+        log=system.log,
+        kept_days=90,
+    )
+
+
+def conversation_of(made: Made, key: str = "room-9") -> str:
+    return keys.conversation_id(made.install_id, key)
+
+
+@pytest.mark.behaviour("deploy:co-tenancy", "ingress:one-install-one-agent")
+def test_fifty_agents_share_one_instance_and_none_hears_another() -> None:
+    system = System()
+    installs = {
+        f"agent-{number}": system.make_install(
+            agent=system.make_agent(f"agent-{number}"), url=f"https://r.example/{number}"
+        )
+        for number in range(50)
+    }
+    for number, (slug, made) in enumerate(installs.items()):
+        url = f"https://r.example/{number}"
+        system.receiver(system.egress_ok(), url=url)
+        assert system.say(made, f"hello {slug}").status == 202
+    system.settle()
+    for number, slug in enumerate(installs):
+        (reply,) = system.delivered(f"https://r.example/{number}")
+        assert reply["agent"]["slug"] == slug
+        assert f"hello {slug}" in reply["body"]
+
+
+@pytest.mark.behaviour(
+    "seams:connector-seam", "seams:no-new-concepts", "ingress:same-pipeline", "gate:one-gate"
+)
+def test_another_surface_passes_the_same_gate_and_pipeline_and_replies_in_its_own_form() -> None:
+    system = System()
+    made = system.make_install(engagement=Engagement(policy=Policy.ADDRESSED))
+    system.table.write(update(keys.settings(made.install_id), "SET #kind = :kind", kind="pager"))
+    item = system.table.get(keys.settings(made.install_id))
+    assert item is not None
+    install = system.install(made.install_id)
+    observed = take_in(system, install, "m-1", "no handle here")
+    engaged = take_in(system, install, "m-2", "hello @ada")
+    assert (observed, engaged) == ("not_addressed", "mentioned")
+    model = ListeningModel()
+    turn_worker(system, model, pager=PagerOutbound()).work(conversation_of(made), FAR)
+    (reply,) = [row for row in system.rows("MSG#") if row["role"] == "reply"]
+    assert reply["sent"] == b"1 heard hello @ada"
+
+
+def take_in(system: System, install: Install, message_id: str, body: str) -> str:
+    """Takes a group message in as any surface's function does, after its own verification."""
+    message = NormalizedMessage(
+        message_id=message_id,
+        conversation_key="room-9",
+        actor_id="u-42",
+        body=body,
+        topology=Topology.GROUP,
+    )
+    judgement = judge(
+        install.engagement,
+        actor_id=message.actor_id,
+        body=message.body,
+        topology=message.topology,
+        handle=install.agent_handle,
+        parent_is_reply=False,
+    )
+    arrival = Arrival(
+        install=install,
+        secret_version=1,
+        message=message,
+        judgement=judgement,
+        story=system.ids.ulid(),
+        received_at=system.clock.now_ms(),
+        digest=digest(message, DIGEST_VERSION),
+        digest_version=DIGEST_VERSION,
+    )
+    admission = Admission(
+        system.table,
+        system.clock,
+        system.random,
+        digest,
+        kept_days=90,
+        deadline=Deadline(system.clock, 1.0),
+    )
+    return admission.admit(arrival).reason
+
+
+@pytest.mark.behaviour("identity:perspective", "ingress:perspective", "gate:observe-or-engage")
+def test_an_agent_answers_from_its_own_perspective_of_the_conversation() -> None:
+    system = System()
+    made = system.make_install()
+    group = {"topology": "group"}
+    system.say(made, "lunch at noon", "m-1", actor_id="grace", display_name="Grace", **group)
+    system.say(made, "@ada when is lunch?", "m-2", actor_id="alan", **group)
+    system.say(made, "@ada and dinner?", "m-3", actor_id="alan", **group)
+    model = ListeningModel()
+    worker = turn_worker(system, model, generic=system.generic_outbound())
+    worker.work(conversation_of(made), FAR)
+    first, second = model.asked
+    assert [(line.name, line.text, line.observed) for line in first.lines] == [
+        ("Grace", "lunch at noon", True),
+        ("alan", "@ada when is lunch?", False),
+    ]
+    assert [line.speaker for line in second.lines][-1] is Speaker.ACTOR
+    assert second.lines[-1].text == "@ada and dinner?"
+    assert first.instructions == "Be brief."
+
+
+@pytest.mark.behaviour("engine:one-ledger")
+def test_a_run_that_is_taken_over_uses_the_result_that_its_ledger_has() -> None:
+    system = System()
+    made = system.make_install()
+    system.say(made, "hello")
+    model = ListeningModel()
+    worker = turn_worker(system, model, generic=system.generic_outbound())
+    system.aws.kill_at(7, "before")  # head, agent, lease, context, step begun, step finished
+    with pytest.raises(Killed):
+        worker.work(conversation_of(made), FAR)
+    assert [row["status"] for row in system.rows("STEP#")] == ["completed"]
+    system.clock.forward(120)
+    calls = len(model.asked)
+    worker.work(conversation_of(made), FAR)
+    assert len(model.asked) == calls
+    (step,) = system.rows("STEP#")
+    assert step["text"] == "heard hello"
+    (reply,) = [row for row in system.rows("MSG#") if row["role"] == "reply"]
+    assert json.loads(reply["sent"])["body"] == "heard hello"
