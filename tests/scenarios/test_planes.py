@@ -17,7 +17,7 @@ from mesh.kernel.clock import Deadline
 from mesh.models.contract import ModelAnswer, ModelRequest, Speaker
 from mesh.outbox.commit import Commit
 from mesh.records.agent import ModelKind
-from mesh.records.install import Engagement, Install, Policy
+from mesh.records.install import Busy, Engagement, Install, Policy
 from mesh.records.message import NormalizedMessage, Topology
 from mesh.storage import keys
 from mesh.storage.queues import Bell
@@ -187,3 +187,16 @@ def test_a_run_that_is_taken_over_uses_the_result_that_its_ledger_has() -> None:
     assert step["text"] == "heard hello"
     (reply,) = [row for row in system.rows("MSG#") if row["role"] == "reply"]
     assert json.loads(reply["sent"])["body"] == "heard hello"
+
+
+@pytest.mark.behaviour("gate:verdict:inbound")
+def test_an_install_that_rejects_when_busy_observes_what_comes_while_a_run_waits() -> None:
+    system = System()
+    made = system.make_install(engagement=Engagement(busy=Busy.REJECT))
+    verdicts = [system.say(made, "hi", f"m-{n}").json()["engagement"] for n in (1, 2)]
+    assert verdicts == [
+        {"verdict": "engage", "reason": "direct_message"},
+        {"verdict": "observe", "reason": "busy"},
+    ]
+    system.settle()
+    assert system.say(made, "and now?", "m-3").json()["engagement"]["verdict"] == "engage"

@@ -17,9 +17,9 @@ def test_a_parent_that_decides_costs_one_more_call() -> None:
     assert costs.with_parent().ingress.calls == 4
 
 
-def test_a_new_conversation_costs_one_further_try() -> None:
+def test_a_new_conversation_costs_one_further_try_and_one_look_at_the_actor() -> None:
     ingress = costs.new().ingress
-    assert ingress.calls == 4
+    assert ingress.calls == 5
     assert ingress.writes <= costs.NEW_WRITES_MAX + costs.FURTHER_TRY_WRITES_MAX
 
 
