@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import given, settings, strategies as st
 
 from mesh.connectors.generic.payload import WHITE_SPACE, digest, parse
-from mesh.connectors.generic.strict_json import decode, well_formed
 from mesh.kernel.errors import Invalid
 from mesh.kernel.limits import FIELD_PROBLEMS_MAX
+from mesh.kernel.strict_json import decode, well_formed
 from mesh.records.message import BodyFormat, NormalizedMessage, Topology
 
 # A busy machine is no failure.

@@ -343,6 +343,14 @@ class World:
                 moments.append(shows)
         return min(moments)
 
+    def something_shows(self) -> bool:
+        """Whether a poll of some queue would find a message."""
+        shown = (
+            self.aws.sqs.next_visible_ms(source.queue.physical_name)
+            for source in self.sources.values()
+        )
+        return any(moment is not None and moment <= self.clock.ms for moment in shown)
+
     def something_due(self) -> bool:
         """Whether a tick would find anything: a sweep that finds nothing changes nothing."""
         now = self.clock.ms + self.skew_ms

@@ -7,12 +7,11 @@ Infinity, lone surrogates, text after the value.
 from __future__ import annotations
 
 import base64
-import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mesh.kernel import strict_json
 from mesh.kernel.errors import Invalid
 from mesh.kernel.limits import API_BODY_BYTES_MAX
 
@@ -20,11 +19,6 @@ _MEDIA_TYPE: Final = re.compile(
     r'[ \t]*application/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?',
     re.IGNORECASE | re.ASCII,
 )
-_INTEGER_DIGITS_MAX: Final = 20
-
-
-class _StrictnessError(ValueError):
-    """The parser met what JSON, strictly read, does not have."""
 
 
 def bytes_of(event: Mapping[str, Any]) -> bytes:
@@ -51,34 +45,5 @@ def check_media_type(headers: Mapping[str, str]) -> None:
 
 
 def decode(raw: bytes) -> object:
-    """The value that `raw` holds. Raises Invalid `malformed_json`."""
-    try:
-        text = raw.decode("utf-8")
-        if text.startswith("\ufeff"):
-            raise _StrictnessError
-        value: object = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_integer
-        )
-        json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate does not encode
-    except (ValueError, RecursionError):
-        raise Invalid(
-            "malformed_json",
-            "the body must be one JSON document in UTF-8, without duplicate keys",
-        ) from None
-    return value
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _StrictnessError
-    return found
-
-
-def _refuse(_: str) -> object:
-    raise _StrictnessError
-
-
-def _integer(digits: str) -> object:
-    """An integer of a length that some field could have; a longer one is none to any field."""
-    return int(digits) if len(digits) <= _INTEGER_DIGITS_MAX else math.inf
+    """The value that `raw` holds. Raises Invalid (`malformed_json`; `invalid_payload` too deep)."""
+    return strict_json.decode(raw, numbers=True)

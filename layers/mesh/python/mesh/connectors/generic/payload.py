@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 import msgspec
 import rfc8785
 
-from mesh.connectors.generic import cloudevents, strict_json
+from mesh.connectors.generic import cloudevents
 from mesh.connectors.generic.rfc3339 import is_date_time
 from mesh.connectors.http import HttpRequest
+from mesh.kernel import strict_json
 from mesh.kernel.errors import FieldProblem, Invalid
 from mesh.kernel.limits import (
     BODY_BYTES_MAX,

@@ -1,4 +1,4 @@
-"""Owns JSON as the contract takes it: one reading or none, whatever parser a caller has.
+"""Owns JSON as Mesh takes it from outside: one reading or none, whatever parser a caller has.
 
 Refuses what parsers disagree about: other encodings than UTF-8, a byte order mark, duplicate keys
 at any level, NaN and Infinity, lone surrogates, and text after the value (contract §1.2).
@@ -7,6 +7,7 @@ at any level, NaN and Infinity, lone surrogates, and text after the value (contr
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Final
 
@@ -27,6 +28,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<other>.))",
     re.DOTALL,
 )
+_INTEGER_DIGITS_MAX: Final = 20
 _VALUE: Final = ("{", "[", "string", "plain")
 _FIRST_VALUE: Final = (*_VALUE, "]")
 _KEY: Final = ("string",)
@@ -37,8 +39,9 @@ class _StrictnessError(ValueError):
     """A hook of the parser met what JSON, strictly read, does not have."""
 
 
-def decode(raw: bytes) -> object:
-    """The value that `raw` holds; a number comes as 0, since no field of the contract has one.
+def decode(raw: bytes, *, numbers: bool = False) -> object:
+    """The value that `raw` holds. Without `numbers` each of them comes as 0; else an integer
+    that is too long for any field comes as infinity.
 
     Raises `Invalid`: `malformed_json` for what is not strict JSON, and `invalid_payload` for JSON
     that is nested deeper than the parser can follow.
@@ -50,7 +53,7 @@ def decode(raw: bytes) -> object:
     if text.startswith("\ufeff"):
         raise malformed("the body starts with a byte order mark")
     try:
-        value = _parse(text)
+        value = _parse(text, numbers=numbers)
     except _StrictnessError:
         raise malformed("the body has a duplicate key, NaN or Infinity") from None
     except ValueError:
@@ -75,14 +78,14 @@ def malformed(message: str) -> Invalid:
     return Invalid("malformed_json", message)
 
 
-def _parse(text: str) -> object:
-    # Numbers are not converted: Python's bound on the digits of an integer is not JSON's.
+def _parse(text: str, *, numbers: bool) -> object:
+    # Python's bound on the digits of an integer is not JSON's, so none is converted unasked.
     value: object = json.loads(
         text,
         object_pairs_hook=_unique,
         parse_constant=_no_constant,
-        parse_int=_zero,
-        parse_float=_zero,
+        parse_int=_integer if numbers else _zero,
+        parse_float=float if numbers else _zero,
     )
     return value
 
@@ -100,6 +103,10 @@ def _no_constant(_: str) -> object:
 
 def _zero(_: str) -> int:
     return 0
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _INTEGER_DIGITS_MAX else math.inf
 
 
 def well_formed(text: str) -> bool:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from mesh.connectors.generic.strict_json import decode, well_formed
 from mesh.kernel.errors import Invalid
+from mesh.kernel.strict_json import decode, well_formed
 
 GOOD = [
     "{}",
