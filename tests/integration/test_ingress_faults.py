@@ -14,7 +14,7 @@ from mesh.records.install import Caps, Engagement
 from tests.fakes.door import Answer, Door, utterance
 
 RATES = {Kind.CONFLICT: 0.25, Kind.THROTTLE: 0.1, Kind.LOST: 0.12, Kind.UNREACHABLE: 0.06}
-MESSAGES = 100
+MESSAGES = 80
 
 
 @dataclass
@@ -57,7 +57,7 @@ def _note(told: dict[tuple[str, str], Told], key: tuple[str, str], answer: Answe
     seen.answer = answer
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_every_202_is_stored_once_and_every_503_as_it_says(seed: int) -> None:
     faults = Faults(seed, rates=RATES)
     door = Door(seed=seed, faults=faults)
