@@ -84,10 +84,9 @@ class Commit:
                     for reason in cancelled.reasons
                 ]
                 picture = _learn(picture, olds)
-            except Failed as failed:
-                if not failed.outcome_unknown:
-                    raise
-                # Whether it was applied is read, not guessed: the pending row is gone if it was.
+            except Failed:
+                # Whatever it says, it says of the SDK's last attempt; an earlier one may have been
+                # applied. That is read, not guessed: the pending row is gone if it was.
                 seen = read_head(self._table, conversation_id)
                 if seen.pending is None or seen.pending.story != pending.story:
                     return seen.conversation.pending if seen.conversation else 0
