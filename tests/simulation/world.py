@@ -343,13 +343,11 @@ class World:
                 moments.append(shows)
         return min(moments)
 
-    def something_shows(self) -> bool:
-        """Whether a poll of some queue would find a message."""
-        shown = (
-            self.aws.sqs.next_visible_ms(source.queue.physical_name)
-            for source in self.sources.values()
-        )
-        return any(moment is not None and moment <= self.clock.ms for moment in shown)
+    def shows(self, queue: str) -> bool:
+        """Whether a poll of that queue would find a message."""
+        name = self.sources[queue].queue.physical_name
+        moment = self.aws.sqs.next_visible_ms(name)
+        return moment is not None and moment <= self.clock.ms
 
     def something_due(self) -> bool:
         """Whether a tick would find anything: a sweep that finds nothing changes nothing."""

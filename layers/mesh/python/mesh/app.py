@@ -10,8 +10,7 @@ Builders import what they need themselves, so that a function loads its own code
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +21,7 @@ from mesh.kernel.ids import Ids, Random, SystemRandom
 from mesh.kernel.log import JsonLog, Log
 from mesh.kernel.metrics import EmfMetrics, Metrics
 from mesh.kernel.settings import Settings
+from mesh.kernel.start import uncollected
 from mesh.storage.clients import Clients, SessionClients
 from mesh.storage.kms import KmsWrapper
 from mesh.storage.queues import Bell
@@ -98,22 +98,8 @@ def lazy(name: str) -> Handler:
 
 def build(name: str, ports: Ports) -> Handler:
     """The function `name`, made of `ports`. KeyError when there is no such function."""
-    with _uncollected():
+    with uncollected():
         return _BUILDERS[name](ports)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """No garbage collection inside. Clients are made of large service models that stay: walking
-    them again and again finds nothing, and takes a tenth of a cold start.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _generic_ingress(ports: Ports) -> Handler:
