@@ -186,7 +186,7 @@ class World:
             random=self.random,
             egress=lambda _: self.egress,
             log=lambda _: self.log,
-            metrics=lambda _: None,
+            metrics=lambda _: lambda _: None,
         )
         return self.handler(name, self.ports(name, ports))
 
