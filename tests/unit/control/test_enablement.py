@@ -10,7 +10,7 @@ from mesh.kernel.limits import DISABLE_WAIT_S
 from mesh.records.install import EndpointState, InstallState
 from mesh.storage import keys
 from mesh.storage.table import update
-from tests.unit.control.world import ALICE, ScriptedProvisioner, World
+from tests.unit.control.world import ALICE, ScriptedProvisioner, World, wanted
 
 
 @pytest.mark.behaviour("enablement:states", "enablement:per-agent")
@@ -83,6 +83,52 @@ def test_a_step_that_is_done_is_not_run_again_by_the_next_try() -> None:
         world.enablement.enable(install.install_id, provisioner, skip_ping=False, cause=ALICE)
     world.enablement.enable(install.install_id, provisioner, skip_ping=False, cause=ALICE)
     assert provisioner.ran == ["check_url", "ping"]
+
+
+@pytest.mark.parametrize("changed_at", ["check_url", "ping", "open"])
+def test_steps_that_passed_on_other_settings_are_run_again(changed_at: str) -> None:
+    world = World()
+    install, _ = world.install(world.agent(), url="https://old.example.com/")
+    provisioner = ScriptedProvisioner("check_url", "ping", "open")
+
+    def change_at() -> None:
+        if len(provisioner.ran) == provisioner.names.index(changed_at):
+            provisioner.before_each = lambda: None
+            stands = world.installs.whole(install.install_id).install
+            world.installs.update(
+                stands, wanted(delivery_url="https://new.example.com/"), version=1, cause=ALICE
+            )
+
+    provisioner.before_each = change_at
+    with pytest.raises(Conflict, match="go on with mesh connector enable"):
+        world.enablement.enable(install.install_id, provisioner, skip_ping=False, cause=ALICE)
+    whole = world.installs.whole(install.install_id)
+    assert whole.install.state is InstallState.ENABLING
+    assert whole.enabling is not None
+    assert whole.enabling.done == ()
+    provisioner.ran.clear()
+    whole = world.enablement.enable(install.install_id, provisioner, skip_ping=False, cause=ALICE)
+    assert whole.install.state is InstallState.ENABLED
+    assert provisioner.ran == ["check_url", "ping", "open"]
+
+
+def test_deleting_a_failing_connector_lets_all_that_waits_die_and_ends_its_probes() -> None:
+    world = World()
+    install, _ = world.install(world.agent())
+    world.table.write(
+        update(
+            keys.delivery(install.install_id),
+            "SET #state = :degraded, #due_pk = :due, #due_at = :now",
+            degraded="degraded",
+            due=keys.due(install.install_id),
+            now=world.clock.now_ms(),
+        )
+    )
+    world.enablement.remove(install, ALICE)
+    (endpoint,) = [i for i in world.aws.items() if i["sk"] == keys.DELIVERY]
+    assert not {"due_pk", "due_at"} & endpoint.keys()
+    sources = {i["source"] for i in world.aws.items() if i["sk"].startswith("RELEASE")}
+    assert sources == {f"HELD#{install.install_id}", f"DEGRADED#{install.install_id}"}
 
 
 def test_past_twenty_seconds_it_is_still_enabling_and_goes_on_later() -> None:

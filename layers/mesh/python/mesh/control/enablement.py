@@ -13,7 +13,7 @@ from typing import Protocol
 from mesh.control.agents import left
 from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.holds import release_write
-from mesh.control.installs import Enabling, Installs, Whole, enabling_item
+from mesh.control.installs import Enabling, Installs, Whole, enabling_item, steps_item
 from mesh.control.rows import assign, item_of
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Conflict, Failed, MeshError, Refused
@@ -153,7 +153,17 @@ class Enablement:
                     "attribute_exists(#pk)",
                 ),
                 left(install.agent_id),
+                assign(  # nobody is left to probe
+                    keys.delivery(install.install_id),
+                    {"due_pk": None, "due_at": None},
+                    "attribute_exists(#pk)",
+                ),
                 self._release(install.install_id),
+                release_write(
+                    keys.install(install.install_id),
+                    keys.degraded(install.install_id),
+                    self._clock.now_ms(),
+                ),
             ]
             if self._done(writes, cause, "connector.delete", whole.install):
                 return
@@ -205,7 +215,7 @@ class Enablement:
         changes: dict[str, object] = {
             "state": InstallState.ENABLING.value,
             "state_reason": None,
-            **enabling_item(enabling),
+            **enabling_item(enabling, whole.install.version),
         }
         write = self._move(whole.install, changes, before)
         if not self._done([write], cause, "connector.enable", whole.install):
@@ -220,9 +230,10 @@ class Enablement:
         further = enabling._replace(done=(*enabling.done, step.name))
         write = assign(
             keys.settings(install.install_id),
-            {"enabling_done": list(further.done)},
-            "#enabling_token = :token",
+            steps_item(further.done, install.version),
+            "#enabling_token = :token AND #version = :version",
             token=enabling.token,
+            version=install.version,
         )
         try:
             self._table.transact_settled(lambda: [write], TRANSACTION_TRIES)
@@ -331,5 +342,7 @@ def _as_held(endpoint: Endpoint) -> tuple[str, dict[str, object]]:
 
 def _overtaken() -> Conflict:
     return Conflict(
-        "state_conflict", "the connector was changed while it was being enabled; look at it again"
+        "state_conflict",
+        "the connector was changed while it was being enabled; look at it with mesh connector show,"
+        " and go on with mesh connector enable",
     )

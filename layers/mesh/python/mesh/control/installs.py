@@ -54,7 +54,11 @@ KEEP: Final = Keep.KEEP
 
 
 class Enabling(NamedTuple):
-    """How far enabling got. `token` tells one enabling from the next."""
+    """How far enabling got. `token` tells one enabling from the next.
+
+    `done` are the steps that were done on the settings as they stand: a step that passed on other
+    settings proves nothing of these.
+    """
 
     token: str
     since: int
@@ -204,7 +208,7 @@ class Installs:
             joined(agent),
             put(
                 keys.settings(install_id),
-                {**item_of(install), **enabling_item(enabling)},
+                {**item_of(install), **enabling_item(enabling, install.version)},
                 "attribute_not_exists(#pk)",
             ),
             secret_write(key, install_id, 1, secret, now_ms=now, random=self._random),
@@ -329,27 +333,39 @@ def host_of(url: str) -> str | None:
     return None if target is None else target.authority
 
 
-def enabling_item(enabling: Enabling | None) -> dict[str, object]:
-    """The attributes of the settings row that tell how far enabling got."""
+def enabling_item(enabling: Enabling | None, version: int = 0) -> dict[str, object]:
+    """The attributes of the settings row that tell how far enabling got, on which version of it."""
     if enabling is None:
         return dict.fromkeys(
-            ("enabling_token", "enabling_since", "enabling_skip_ping", "enabling_done")
+            (
+                "enabling_token",
+                "enabling_since",
+                "enabling_skip_ping",
+                "enabling_done",
+                "enabling_version",
+            )
         )
     return {
         "enabling_token": enabling.token,
         "enabling_since": enabling.since,
         "enabling_skip_ping": enabling.skip_ping,
-        "enabling_done": list(enabling.done),
+        **steps_item(enabling.done, version),
     }
+
+
+def steps_item(done: Sequence[str], version: int) -> dict[str, object]:
+    """The attributes of the settings row that tell which steps were done on which version of it."""
+    return {"enabling_done": list(done), "enabling_version": version}
 
 
 def enabling_of(settings: Item) -> Enabling | None:
     """How far enabling got, by the settings row; None when it is not under way."""
     if "enabling_token" not in settings:
         return None
+    stands = settings.get("enabling_version") == settings["version"]
     return Enabling(
         settings["enabling_token"],
         settings["enabling_since"],
         settings["enabling_skip_ping"],
-        tuple(settings["enabling_done"]),
+        tuple(settings["enabling_done"]) if stands else (),
     )
