@@ -19,13 +19,11 @@ ROOT = Path(__file__).parents[2]
 def ours(given: dict[str, Any], first: bool) -> None:
     """Imports the handler's module and builds the function with its clients; maybe answers."""
     import_module("handler")  # what Lambda imports
-    from botocore.session import get_session
-
     from mesh.app import Ports, build
     from mesh.kernel.settings import Settings
-    from mesh.storage.clients import SessionClients
+    from mesh.storage.clients import SessionClients, new_session
 
-    session = get_session()
+    session = new_session()
     if first:
         import_module("replay").Replay(session, given["answers"])
     ports = Ports(Settings.from_environment(), clients=SessionClients(session))
