@@ -511,6 +511,47 @@ def test_a_change_of_host_with_replies_waiting_asks_what_becomes_of_them() -> No
     assert [entry["status"] for entry in entries] == ["discarded"]
 
 
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"delivery_url": "http://other.example/hook"}, 422, "invalid_request"),
+        ({"delivery_url": "nonsense"}, 422, "invalid_request"),
+        ({"delivery_url": "https://10.0.0.1/hook"}, 422, "invalid_request"),
+        ({"version": 7}, 409, "version_conflict"),
+    ],
+)
+def test_what_cannot_be_saved_discards_nothing_and_is_refused_first(
+    change: dict[str, Any], status: int, code: str
+) -> None:
+    instance = Instance()
+    made = instance.install()
+    path = f"/api/connectors/{made.install_id}"
+    instance.system.receiver(answer(500))
+    instance.answered(made)
+    put = {"name": "x", "delivery_url": "https://other.example/hook", "version": 1} | change
+    for pending in ({}, {"pending": "discard"}, {"pending": "send"}):
+        refused = instance.operator("PUT", path, put | pending)
+        assert (refused.status, error_of(refused)) == (status, code)
+    entries = instance.operator.ok("GET", "/api/agents/bob/outbox")["items"]
+    assert [entry["status"] for entry in entries] == ["pending"]
+
+
+def test_a_reply_that_was_held_for_longer_than_the_counts_look_back_is_asked_about_too() -> None:
+    instance = Instance()
+    made = instance.install()
+    path = f"/api/connectors/{made.install_id}"
+    instance.system.receiver(answer(500))
+    instance.answered(made)
+    instance.admin.ok("POST", f"{path}/disable")
+    instance.system.clock.forward(40 * 24 * 3600)  # what is held on purpose does not age
+    put = {"name": "x", "delivery_url": "https://other.example/hook", "version": 1}
+    asked = instance.operator("PUT", path, put)
+    assert (asked.status, error_of(asked)) == (409, "state_conflict")
+    instance.operator.ok("PUT", path, put | {"pending": "discard"})
+    shown = instance.operator.every("/api/agents/bob/outbox")
+    assert [entry["status"] for entry in shown] == ["discarded"]
+
+
 # ---- what happened
 
 

@@ -236,10 +236,24 @@ class Installs:
             raise Failed("unavailable", "the agent is just being changed; try again") from None
         return install, secret
 
-    def update(self, install: Install, wanted: Wanted, *, version: int, cause: Cause) -> Install:
-        """Replaces the settings. Raises Invalid, Conflict `version_conflict`, Failed."""
+    def check(self, install: Install, wanted: Wanted, *, version: int) -> None:
+        """Whether `update` would be refused as things stand; nothing is changed.
+
+        Raises Invalid, Conflict `version_conflict`, Failed.
+        """
+        if self._keeps(install, wanted):
+            url = None
+            if install.delivery_url is not None:
+                url = open_delivery_url(self._keys.current(), install)
+        else:
+            url = None if isinstance(wanted.delivery_url, Keep) else wanted.delivery_url
+        self._host(url, wanted.allow_hosts)
         if install.version != version:
             raise version_conflict(install.version)
+
+    def update(self, install: Install, wanted: Wanted, *, version: int, cause: Cause) -> Install:
+        """Replaces the settings. Raises Invalid, Conflict `version_conflict`, Failed."""
+        self.check(install, wanted, version=version)
         changes: dict[str, object] = {
             "name": wanted.name,
             "allow_hosts": list(wanted.allow_hosts),
@@ -271,26 +285,24 @@ class Installs:
         return self.whole(install.install_id).install
 
     def _url_changes(self, install: Install, wanted: Wanted, version: int) -> dict[str, object]:
-        """What of the URL changes.
-
-        A URL that stays is judged again, because the list may have changed.
-        """
+        """What of the URL changes; it was judged."""
         url = wanted.delivery_url
-        if isinstance(url, Keep) or (url is not None and url == install.delivery_shown):
-            if install.delivery_url is not None:
-                self._host(open_delivery_url(self._keys.current(), install), wanted.allow_hosts)
-            else:
-                self._host(None, wanted.allow_hosts)
+        if isinstance(url, Keep) or self._keeps(install, wanted):
             return {}
-        host = self._host(url, wanted.allow_hosts)
         if url is None:
             return {"delivery_url": None, "delivery_shown": None, "delivery_host": None}
         sealed = seal_url(self._keys.ensure(), install.install_id, version, url, self._random)
         return {
             "delivery_url": item_of(sealed),
             "delivery_shown": display(url),
-            "delivery_host": host,
+            "delivery_host": host_of(url),
         }
+
+    @staticmethod
+    def _keeps(install: Install, wanted: Wanted) -> bool:
+        """Whether the saved URL stays. It is judged again, because the list may have changed."""
+        url = wanted.delivery_url
+        return isinstance(url, Keep) or (url is not None and url == install.delivery_shown)
 
     def _host(self, url: str | None, allow_hosts: tuple[str, ...]) -> str | None:
         """Host and port that `url` leads to.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.control.agents import not_found, version_conflict
+from mesh.control.agents import not_found
 from mesh.control.audit import Deed
 from mesh.control.idempotency import Minted
 from mesh.control.installs import KEEP, Keep, Wanted
@@ -16,7 +16,7 @@ from mesh.kernel.errors import Conflict, Failed, Refused
 from mesh.operator.agents import agent_of
 from mesh.operator.connector_shown import answer, shown, time_of
 from mesh.operator.entries import counts
-from mesh.operator.moving import discard_waiting, host_changes, waits
+from mesh.operator.moving import discard_waiting, host_changes, may_wait
 from mesh.operator.refusals import list_refusals
 from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Listing, Nothing
@@ -115,17 +115,18 @@ def _put(call: Call, install: Install, body: ConnectorPut) -> Answer:
     if body.allow_hosts != install.allow_hosts and call.principal.role is not OperatorRole.ADMIN:
         raise Refused("forbidden", "only an admin changes allow_hosts")
     url = body.delivery_url if "delivery_url" in body.model_fields_set else KEEP
-    moves = host_changes(install, url)
-    if moves and body.pending is None and waits(call, install):
-        raise Conflict(
-            "state_conflict",
-            "replies wait for the old host; say pending: send or discard",
-        )
-    if moves and body.pending == "discard":
-        if install.version != body.version:
-            raise version_conflict(install.version)
-        discard_waiting(call, install)
-    call.plane.installs.update(install, _wanted(body, url), version=body.version, cause=call.cause)
+    wanted = _wanted(body, url)
+    # What cannot be saved is refused before any reply is asked about or discarded for it.
+    call.plane.installs.check(install, wanted, version=body.version)
+    if host_changes(install, url):
+        if body.pending is None and may_wait(call, install):
+            raise Conflict(
+                "state_conflict",
+                "replies wait for the old host, or may; say pending: send or discard",
+            )
+        if body.pending == "discard":
+            discard_waiting(call, install)
+    call.plane.installs.update(install, wanted, version=body.version, cause=call.cause)
     return answer(call, call.plane.installs.whole(install.install_id))
 
 

@@ -6,12 +6,15 @@ Refuses to send one to a host that it was not made for unless the operator says 
 from __future__ import annotations
 
 from mesh.control.installs import Keep, host_of
+from mesh.kernel.clock import DAY_MS
 from mesh.kernel.errors import Conflict
-from mesh.kernel.limits import DISCARDS_PER_REQUEST
-from mesh.operator.entries import counts, discard, standing, walk_outbox
+from mesh.kernel.limits import DISCARDS_PER_REQUEST, LIST_ROWS_PER_REQUEST
+from mesh.operator.entries import discard, standing
+from mesh.operator.happened import Walk
 from mesh.operator.route import Call
 from mesh.records.install import Install
-from mesh.records.outbox import EntryState
+from mesh.records.outbox import Entry, EntryState
+from mesh.storage import keys
 
 
 def host_changes(install: Install, url: str | Keep | None) -> bool:
@@ -21,11 +24,15 @@ def host_changes(install: Install, url: str | Keep | None) -> bool:
     return url != install.delivery_shown and host_of(url) != install.delivery_host
 
 
-def waits(call: Call, install: Install) -> bool:
-    agent = call.plane.agents.by_id(install.agent_id)
-    if agent is None:
-        return False
-    return counts(call.plane, agent, [install.install_id])[install.install_id].pending > 0
+def may_wait(call: Call, install: Install) -> bool:
+    """Whether replies of the install wait, or may: where more rows stand than a request reads, what
+    is not known counts as waiting, because a reply that went to another host cannot be taken back.
+    """
+    walk = _walk(call, install)
+    for number, each in enumerate(standing(call.plane, walk)):
+        if number == LIST_ROWS_PER_REQUEST or _is_waiting(each.entry, install):
+            return True
+    return False
 
 
 def discard_waiting(call: Call, install: Install) -> None:
@@ -33,16 +40,31 @@ def discard_waiting(call: Call, install: Install) -> None:
 
     Raises Conflict when something is left that would go to the new host: put the same again.
     """
-    agent = call.plane.agents.by_id(install.agent_id)
-    if agent is None:
-        return
-    walk = walk_outbox(call.plane, agent, None, None)
     done = 0
-    for each in standing(call.plane, walk):
-        entry = each.entry
-        if entry.install_id != install.install_id or entry.state is not EntryState.PENDING:
+    for each in standing(call.plane, _walk(call, install)):
+        if not _is_waiting(each.entry, install):
             continue
         if done == DISCARDS_PER_REQUEST:
             raise Conflict("state_conflict", "more replies wait; put the same again")
-        discard(call, each.conversation_id, entry)
+        discard(call, each.conversation_id, each.entry)
         done += 1
+
+
+def _is_waiting(entry: Entry, install: Install) -> bool:
+    return entry.install_id == install.install_id and entry.state is EntryState.PENDING
+
+
+def _walk(call: Call, install: Install) -> Walk:
+    """Every day on which a reply can have been made that is still kept: one that was held on
+    purpose does not age, and may be as old as any.
+    """
+    deps = call.plane.deps
+    now = deps.clock.now_ms()
+    oldest = max(install.created_at, now - deps.settings.messages_kept_days * DAY_MS)
+    return Walk(
+        deps.table,
+        lambda at_ms: keys.outbox_lists(install.agent_id, at_ms),
+        newest_ms=now,
+        oldest_ms=oldest,
+        days=now // DAY_MS - oldest // DAY_MS + 1,
+    )
