@@ -122,7 +122,8 @@ class Function:
 
 READ = frozenset({Allow.READ})
 READ_WRITE = frozenset({Allow.READ, Allow.WRITE})
-OPERATE = frozenset({Allow.READ, Allow.WRITE, Allow.APPEND_AUDIT, Allow.INDEXES})
+CHANGE = READ_WRITE | {Allow.APPEND_AUDIT}
+"""A change with its audit row."""
 
 TABLE = Table()
 
@@ -146,7 +147,7 @@ def _operator(name: str, *routes: tuple[str, str], **more: object) -> Function:
         memory_mb=512,
         layers=_OPERATOR_LAYERS,
         routes=tuple(Route(Api.OPERATOR, method, path) for method, path in routes),
-        **{"table": OPERATE, "reserved_concurrency": True, **more},  # type: ignore[arg-type]
+        **{"table": READ, "reserved_concurrency": True, **more},  # type: ignore[arg-type]
     )
 
 
@@ -216,6 +217,7 @@ FUNCTIONS: tuple[Function, ...] = (
         ("PUT", "/api/agents/{slug}"),
         ("POST", "/api/agents/{slug}/pause"),
         ("POST", "/api/agents/{slug}/resume"),
+        table=CHANGE,
     ),
     _operator(
         "connectors",
@@ -231,6 +233,7 @@ FUNCTIONS: tuple[Function, ...] = (
         ("POST", "/api/connectors/{id}/ping"),
         ("POST", "/api/connectors/{id}/resume-delivery"),
         ("GET", "/api/connectors/{id}/refusals"),
+        table=CHANGE | {Allow.INDEXES},
         secrets=frozenset({Secrets.OPEN, Secrets.SEAL}),
         rings=("turns", "deliveries"),
         posts_out=True,
@@ -242,6 +245,7 @@ FUNCTIONS: tuple[Function, ...] = (
         ("GET", "/api/outbox/{id}/attempts"),
         ("POST", "/api/outbox/{id}/replay"),
         ("POST", "/api/outbox/{id}/discard"),
+        table=CHANGE | {Allow.INDEXES},
         rings=("deliveries",),
     ),
     _operator(
@@ -250,6 +254,7 @@ FUNCTIONS: tuple[Function, ...] = (
         ("GET", "/api/runs/{id}"),
         ("GET", "/api/explain"),
         ("GET", "/api/explain/{id}"),
+        table=READ | {Allow.INDEXES},
     ),
     _operator(
         "operators",
@@ -257,6 +262,7 @@ FUNCTIONS: tuple[Function, ...] = (
         ("POST", "/api/operators"),
         ("PUT", "/api/operators/{id}"),
         ("DELETE", "/api/operators/{id}"),
+        table=CHANGE,
     ),
     _operator("audit", ("GET", "/api/audit")),
     Function(
@@ -264,7 +270,7 @@ FUNCTIONS: tuple[Function, ...] = (
         timeout_s=29,
         memory_mb=512,
         layers=_OPERATOR_LAYERS,
-        table=OPERATE,
+        table=CHANGE,
         secrets=frozenset({Secrets.SEAL, Secrets.OPEN}),
     ),
 )

@@ -1,0 +1,122 @@
+"""What functions do is what their roles let them do: neither more, nor much less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from infra import topology
+from infra.local.aws.recorder import Call
+from infra.topology import Allow, Secrets
+from tests.fakes.egress import answer
+from tests.fakes.operators import Api, admin, minted
+from tests.fakes.system import URL, Made, System
+
+WRITES = {"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"}
+READS = {"GetItem", "BatchGetItem", "Query"}
+SECRETS = {"Decrypt": Secrets.OPEN, "GenerateDataKey": Secrets.SEAL}
+
+
+@pytest.fixture(scope="module")
+def done() -> dict[str, set[tuple[str, str]]]:
+    """Which calls each function made while every route was used and the main job was done."""
+    system = System()
+    with system.aws.recording() as calls:
+        api = admin(system)
+        use_agents_and_operators(api)
+        made = use_connectors(system, api)
+        use_stories(system, api, made)
+        system.settle()
+        system.stack.tick()
+    return {name: set(_of(calls, name)) for name in {call.caller for call in calls}}
+
+
+def use_agents_and_operators(api: Api) -> None:
+    agent = api.ok("POST", "/api/agents", {"slug": "bob"})
+    api.ok("PUT", "/api/agents/bob", {"version": agent["version"]})
+    api.ok("POST", "/api/agents/bob/pause")
+    api.ok("POST", "/api/agents/bob/resume")
+    for path in ("/healthz", "/api/whoami", "/api/openapi.json", "/api/agents", "/api/agents/bob"):
+        api.ok("GET", path)
+    minted(api, "viewer", ["bob"]).ok("GET", "/api/whoami")
+    other = api.ok("POST", "/api/operators", {"name": "x", "role": "viewer"})["id"]
+    api.ok("PUT", f"/api/operators/{other}", {"name": "y", "role": "viewer", "version": 1})
+    api.ok("DELETE", f"/api/operators/{other}")
+    api.ok("GET", "/api/operators")
+    api.ok("GET", "/api/audit")
+
+
+def use_connectors(system: System, api: Api) -> Made:
+    body = {"kind": "generic", "delivery_url": URL, "enable": True}
+    kept = api.ok("POST", "/api/agents/bob/connectors", body)
+    system.clock.forward(360)  # longer than a function keeps the key that opens secrets
+    api.ok("POST", f"/api/connectors/{kept['install_id']}/ping")
+    one = api.ok("POST", "/api/agents/bob/connectors", body)["install_id"]
+    api.ok("PUT", f"/api/connectors/{one}", {"delivery_url": URL, "version": 1})
+    for verb in ("rotate", "end-overlap", "disable", "enable", "resume-delivery"):
+        api.ok("POST", f"/api/connectors/{one}/{verb}")
+    api.ok("GET", f"/api/connectors/{one}/refusals")
+    api.ok("GET", "/api/agents/bob/connectors")
+    api.ok("DELETE", f"/api/connectors/{one}")
+    return Made(kept["install_id"], kept["secret"])
+
+
+def use_stories(system: System, api: Api, made: Made) -> None:
+    run = system.say(made, "hello", "m-1").json()["run_id"]
+    system.settle()
+    system.receiver(answer(500))
+    system.say(made, "hello again", "m-2")
+    system.settle()
+    system.clock.forward(4)  # longer than an index lags
+    out = run.replace("run_", "out_")
+    for path in (
+        "/api/agents/bob/runs",
+        f"/api/runs/{run}",
+        f"/api/explain/{run}",
+        f"/api/explain?install_id={made.install_id}&conversation_key=room&message_id=m-9",
+        "/api/agents/bob/outbox",
+        f"/api/outbox/{out}",
+        f"/api/outbox/{out}/attempts",
+    ):
+        assert api("GET", path).status in (200, 404), path
+    api.ok("POST", f"/api/outbox/{out}/replay")
+    (waiting,) = api.ok("GET", "/api/agents/bob/outbox?status=pending")["items"]
+    api.ok("POST", f"/api/outbox/{waiting['outbound_id']}/discard")
+
+
+def _of(calls: list[Call], name: str) -> Iterator[tuple[str, str]]:
+    return ((call.service, call.operation) for call in calls if call.caller == name)
+
+
+@pytest.mark.parametrize("function", topology.FUNCTIONS, ids=lambda f: f.name)
+def test_a_function_calls_nothing_that_its_role_refuses(
+    done: dict[str, set[tuple[str, str]]], function: topology.Function
+) -> None:
+    called = done.get(function.name, set())
+    table = {operation for service, operation in called if service == "dynamodb"}
+    assert not table - READS - WRITES
+    assert Allow.READ in function.table or not table & READS
+    assert Allow.WRITE in function.table or not table & WRITES
+    opened = {SECRETS[operation] for service, operation in called if service == "kms"}
+    assert opened <= function.secrets
+    assert function.rings or ("sqs", "SendMessage") not in called
+
+
+@pytest.mark.parametrize("function", topology.FUNCTIONS, ids=lambda f: f.name)
+def test_a_function_that_may_write_or_open_secrets_does(
+    done: dict[str, set[tuple[str, str]]], function: topology.Function
+) -> None:
+    called = done[function.name]
+    writes = {operation for service, operation in called if service == "dynamodb"} & WRITES
+    assert bool(writes) is (Allow.WRITE in function.table)
+    opened = {SECRETS[operation] for service, operation in called if service == "kms"}
+    assert bool(opened) is bool(function.secrets)
+
+
+def test_a_function_that_changes_nothing_may_write_nothing() -> None:
+    for function in topology.FUNCTIONS:
+        if function.routes and all(route.method == "GET" for route in function.routes):
+            assert not function.table & {Allow.WRITE, Allow.APPEND_AUDIT}
+            assert not function.secrets
+            assert not function.rings
