@@ -41,7 +41,6 @@ class Environment:
     messages_kept_days: int = 90
     attempts_kept_days: int = 30
     audit_kept_days: int = 400
-    log_level: str = "INFO"
 
     ingress_throttle: Throttle = field(
         default_factory=lambda: Throttle(per_second=2000, burst=4000)

@@ -229,7 +229,6 @@ class Stateless(Stack):
             "MESH_MESSAGES_KEPT_DAYS": str(environment.messages_kept_days),
             "MESH_ATTEMPTS_KEPT_DAYS": str(environment.attempts_kept_days),
             "MESH_AUDIT_KEPT_DAYS": str(environment.audit_kept_days),
-            "MESH_LOG_LEVEL": environment.log_level,
             **{
                 f"MESH_QUEUE_URL_{name.upper()}": queue.queue_url
                 for name, queue in self.state.queues.items()

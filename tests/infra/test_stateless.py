@@ -39,7 +39,10 @@ def test_a_function_has_the_size_time_and_layers_of_the_topology(
 def test_a_function_can_read_its_settings_from_what_it_is_given(
     reading: Reading, function: topology.Function
 ) -> None:
-    settings = Settings.from_environment(reading.variables(function))
+    given = reading.variables(function)
+    read = {f"MESH_{name.upper()}" for name in Settings.__struct_fields__}
+    assert {v for v in given if not v.startswith("MESH_QUEUE_URL_")} <= read, "nobody reads these"
+    settings = Settings.from_environment(given)
     assert settings.environment == reading.name
     assert set(settings.queue_urls) == {queue.name for queue in topology.QUEUES}
     assert len(settings.own_hosts) == len(topology.Api)

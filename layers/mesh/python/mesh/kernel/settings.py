@@ -31,7 +31,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     messages_kept_days: int = MESSAGES_KEPT_DAYS
     attempts_kept_days: int = ATTEMPTS_KEPT_DAYS
     audit_kept_days: int = AUDIT_KEPT_DAYS
-    log_level: str = "INFO"
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
