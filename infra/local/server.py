@@ -7,10 +7,12 @@ they are joined is the gateway's affair.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 import threading
 from collections.abc import Callable
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -20,6 +22,9 @@ from mesh.kernel.log import Log, error_name
 HOST: Final = "127.0.0.1"
 IDLE_S: Final = 30.0
 _CHUNK_LINE_BYTES_MAX: Final = 256
+# What `int` takes beside digits (signs, underscores, `0x`, white space) is no HTTP.
+_LENGTH: Final = re.compile(r"[0-9]{1,19}\Z")
+_CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n\Z")
 
 Answer = Callable[[Request], Response]
 
@@ -106,7 +111,8 @@ class _Connection(BaseHTTPRequestHandler):
             return
         request = Request(
             method=self.command,
-            target=self.path,
+            # As it came: the base class makes one slash of several at the beginning of `path`.
+            target=self.requestline.split()[1],
             headers=tuple(self.headers.items()),
             body=body,
             source_ip=str(self.client_address[0]),
@@ -126,13 +132,16 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _read_body(self) -> bytes:
         """The whole body, or one byte more than the gateway takes, for it to refuse."""
-        if "transfer-encoding" in self.headers:
-            if self.headers["transfer-encoding"].strip().lower() != "chunked":
+        if self.headers.defects:  # a line that is no header ended them early, and hid the rest
+            raise _BadRequest
+        codings = [value.strip().lower() for value in self.headers.get_all("transfer-encoding", [])]
+        if codings:
+            if codings != ["chunked"]:
                 raise _BadRequest
             return self._read_chunks()
-        lengths = set(self.headers.get_all("content-length") or ["0"])
-        text = lengths.pop().strip()
-        if lengths or not (text.isascii() and text.isdigit()):
+        lengths = {value.strip() for value in self.headers.get_all("content-length", ["0"])}
+        text = lengths.pop()
+        if lengths or _LENGTH.match(text) is None:
             raise _BadRequest
         length = int(text)
         if length > BODY_BYTES_MAX:
@@ -143,13 +152,10 @@ class _Connection(BaseHTTPRequestHandler):
     def _read_chunks(self) -> bytes:
         body = bytearray()
         while True:
-            line = self.rfile.readline(_CHUNK_LINE_BYTES_MAX)
-            try:
-                size = int(line.partition(b";")[0].strip(), 16)
-            except ValueError:
-                raise _BadRequest from None
-            if size < 0 or not line.endswith(b"\n"):
+            said = _CHUNK_SIZE.match(self.rfile.readline(_CHUNK_LINE_BYTES_MAX))
+            if said is None:
                 raise _BadRequest
+            size = int(said[1], 16)
             if size == 0:
                 break
             body += self._read_exactly(min(size, BODY_BYTES_MAX + 1 - len(body)))
@@ -169,12 +175,12 @@ class _Connection(BaseHTTPRequestHandler):
         return data
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What is not even HTTP is answered in the gateway's own form."""
+        """What is not even HTTP is answered in the gateway's own form, without quoting it."""
         self.close_connection = True
         if not hasattr(self, "command") or self.command is None:
             self.command = ""
         self.request_version = "HTTP/1.1"
-        self._write(_refusal(int(code), message or "Bad Request"))
+        self._write(_refusal(int(code), HTTPStatus(code).phrase))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Nothing: a path may hold what must not be logged; functions log their own events."""

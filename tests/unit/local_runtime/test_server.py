@@ -94,8 +94,15 @@ def test_the_servers_own_name_is_told_to_nobody(port: int) -> None:
         b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort",
+        b"POST / HTTP/1.1\r\nContent-Length: 1_0\r\n\r\n0123456789",
+        b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\na",
+        b"POST / HTTP/1.1\r\nno header\r\nContent-Length: 1\r\n\r\na",
+        b"POST / HTTP/1.1\r\nContent-Length : 1\r\n\r\na",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\na\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n+1\r\na\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
     ],
 )
 def test_what_is_no_http_is_refused_in_the_gateways_form(
@@ -104,8 +111,15 @@ def test_what_is_no_http_is_refused_in_the_gateways_form(
     received = talk(port, sent)
     head, _, body = received.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
-    assert "message" in json.loads(body)
+    assert json.loads(body) == {"message": "Bad Request"}
     assert echo.requests == []
+
+
+def test_slashes_at_the_beginning_of_a_path_are_handed_on_as_they_came(
+    port: int, echo: Echo
+) -> None:
+    talk(port, b"GET //a//b?c HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert echo.requests[0].target == "//a//b?c"
 
 
 def test_head_gets_no_body(port: int) -> None:
