@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.benchmarks import costs, history
+from tests.benchmarks import costs, delivery, history, ingress, local
 from tests.benchmarks.figures import Figure, show, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,10 @@ def main() -> None:
     figures: dict[str, Figure] = {}
     for what, measure in (
         ("counting calls and units", costs.figures),
+        ("taking messages in, cold and warm", ingress.figures),
+        ("delivering", delivery.figures),
         ("growing a history", history.figures),
+        ("driving the local stack", local.figures),
     ):
         with console.status(what):
             figures |= measure()

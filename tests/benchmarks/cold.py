@@ -25,7 +25,7 @@ def ours(given: dict[str, Any], first: bool) -> None:
 
     session = new_session()
     if first:
-        import_module("replay").Replay(session, given["answers"])
+        session.register("before-send", import_module("replay").Replay(given["answers"]))
     ports = Ports(Settings.from_environment(), clients=SessionClients(session))
     function = build("generic_ingress", ports)
     if first:
@@ -40,7 +40,7 @@ def bare(given: dict[str, Any], first: bool) -> None:
 
     session = get_session()
     if first:
-        import_module("replay").Replay(session, given["answers"])
+        session.register("before-send", import_module("replay").Replay(given["answers"]))
     config = Config(
         connect_timeout=0.5,
         read_timeout=1,

@@ -142,9 +142,7 @@ def _fresh(who: str, what: str, given: str) -> float:
 
 def warm_seconds(system: System, made: Made, answers: Answers) -> tuple[float, float, float]:
     """CPU seconds a message: our function, its three calls made bare, and slack_bolt's."""
-    session = session_on(SystemClock(), lambda **_: None)
-    Replay(session, answers)
-    clients = SessionClients(session)
+    clients = SessionClients(session_on(SystemClock(), Replay(answers)))
     function = _ingress(clients, system.stack.settings)
     events = [event(system, made, f"warm-{number}") for number in range(WARM_MESSAGES)]
 

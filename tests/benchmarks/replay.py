@@ -31,14 +31,13 @@ class Recording:
 
 
 class Replay:
-    """Answers every request of a session, each operation's answers in turn, for ever."""
+    """A `before-send` hook that gives each operation's answers in turn, for ever."""
 
-    def __init__(self, session: Session, answers: Answers) -> None:
+    def __init__(self, answers: Answers) -> None:
         self._answers = {name: [each.encode() for each in of] for name, of in answers.items()}
         self._next = dict.fromkeys(answers, 0)
-        session.register("before-send", self._answer)
 
-    def _answer(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+    def __call__(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
         from botocore.awsrequest import AWSResponse
 
         target = request.headers["X-Amz-Target"]
