@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -602,3 +605,88 @@ def test_the_command_line_alone_prints_its_help(mesh: Line) -> None:
     code, out, _ = mesh()
     assert code == 0
     assert "Exit codes" in out
+
+
+# ---- what a terminal and a shell do to a command
+
+
+@pytest.mark.parametrize("form", ["{}", "{}\n", "{}\r\n", "\ufeff{}", "\ufeff{}\r\n"])
+def test_a_secret_is_read_whatever_wrote_the_file(
+    mesh: Line, api: Api, piped: Callable[[str], None], form: str
+) -> None:
+    api.on("POST /generic/events", 202, {"status": "accepted", "id": "msg_1"})
+    piped(form.format(SECRET))
+    assert mesh("send", "--connector", INSTALL, "--secret-stdin", "x")[0] == 0
+    sent = api.requests[-1]
+    stamp = sent.headers["x-mesh-timestamp"]
+    expected = signing.sign_inbound(SECRET, INSTALL, stamp, sent.content)
+    assert sent.headers["x-mesh-signature"] == expected
+
+
+def test_a_secret_that_is_no_text_is_bad_usage(
+    mesh: Line, api: Api, piped: Callable[[str], None]
+) -> None:
+    piped("\udcff\udcfe")
+    code, _, err = mesh("send", "--connector", INSTALL, "--secret-stdin", "x")
+    assert (code, api.requests) == (2, [])
+    assert "UTF-8" in one_line(err)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("agent", "show", "\udcff"),
+        ("agent", "create", "ada", "--name", "\udcff"),
+        ("agent", "create", "ada", "--idempotency-key", "é"),
+        ("agent", "create", "ada", "--idempotency-key", "a\nb"),
+        ("connector", "rotate", INSTALL, "--overlap", "9" * 5000),
+        ("connector", "rotate", INSTALL, "--overlap", "٣h"),
+        ("agent",),
+        ("connector",),
+    ],
+)
+def test_what_cannot_be_sent_is_bad_usage_in_one_line(
+    mesh: Line, api: Api, line: tuple[str, ...]
+) -> None:
+    code, out, err = mesh(*line)
+    assert (code, out, api.requests) == (2, "", [])
+    assert len(one_line(err)) < 6000
+
+
+@pytest.mark.parametrize("install", ["ins_é", "ins_\nX-Other: y", "ins_\x00"])
+def test_an_install_that_no_header_can_name_is_bad_usage(
+    mesh: Line, api: Api, piped: Callable[[str], None], install: str
+) -> None:
+    piped(SECRET)
+    code, _, err = mesh("send", "--connector", install, "--secret-stdin", "x")
+    assert (code, api.requests) == (2, [])
+    assert "X-Mesh-Install" in one_line(err)
+
+
+def test_a_group_without_a_command_says_where_its_help_is(mesh: Line) -> None:
+    _, _, err = mesh("outbox")
+    assert err == "mesh: a command is missing. See: mesh outbox --help\n"
+
+
+def test_a_token_file_may_begin_with_a_byte_order_mark(
+    mesh: Line, api: Api, tmp_path: Path
+) -> None:
+    api.on("GET /api/agents/ada", 200, AGENT)
+    file = tmp_path / "token"
+    file.write_bytes(b"\xef\xbb\xbf" + TOKEN.encode() + b"\r\n")
+    assert mesh("agent", "show", "ada", "--token-file", str(file))[0] == 0
+    assert api.requests[-1].headers["authorization"] == f"Bearer {TOKEN}"
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-", "<&- >/dev/full", "2>&-"])
+def test_an_output_that_cannot_be_written_ends_without_a_traceback(redirection: str) -> None:
+    code = "from mesh.operator.cli.main import main; main()"
+    line = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} --version {redirection}"
+    ended = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=False)
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+    if "/dev/full" in redirection:
+        assert ended.returncode == 1
+        one_line(ended.stderr)
+    else:
+        assert ended.returncode == 0

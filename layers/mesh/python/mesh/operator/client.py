@@ -74,6 +74,10 @@ class BadUrlError(ValueError):
     """An address that a token must not be sent to, or none at all."""
 
 
+class BadHeaderError(ValueError):
+    """A value that no header can carry."""
+
+
 def checked_url(url: str) -> str:
     """`url` without a slash at its end. Raises BadUrlError.
 
@@ -139,9 +143,13 @@ class OperatorClient:
         body: Json = None,
         content: bytes | None = None,
     ) -> Answer:
-        """One request, and its answer whatever the status. Raises UnreachableError."""
+        """One request, and its answer whatever the status. Raises UnreachableError,
+        BadHeaderError."""
         import httpx
 
+        for name, value in (headers or {}).items():
+            if not value.isascii() or not value.isprintable():
+                raise BadHeaderError(f"{name} takes printable ASCII alone")
         given: dict[str, Json] = {}
         if content is not None:
             given["content"] = content

@@ -121,10 +121,17 @@ def fresh_key() -> str:
 
 
 def read_secret(from_stdin: bool, prompt: str) -> str:
-    """A secret from standard input (all of it, one line's end dropped) or from a hidden prompt."""
+    """A secret from standard input or from a hidden prompt. CommandError (2).
+
+    Of standard input it is everything, less a byte order mark and one line's end.
+    """
     if from_stdin:
-        text = sys.stdin.read()
-        text = text.removesuffix("\n")
+        try:
+            text = sys.stdin.read()
+            text.encode()  # what is not UTF-8 may have come as lone surrogates
+        except UnicodeError:
+            raise CommandError("the secret is not UTF-8 text", exit_code=2) from None
+        text = text.removeprefix("\ufeff").removesuffix("\n")
         text = text.removesuffix("\r")
     elif sys.stdin.isatty():
         text = click.prompt(prompt, hide_input=True, err=True)

@@ -22,7 +22,7 @@ CAPS: Final = (
     ("--max-messages-per-minute", "messages_per_minute", "Messages accepted a minute."),
     ("--max-waiting", "waiting", "Messages waiting in one conversation."),
 )
-_SPAN: Final = re.compile(r"(\d+)([smhd]?)\Z")
+_SPAN: Final = re.compile(r"([0-9]{1,9})([smhd]?)\Z")
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 

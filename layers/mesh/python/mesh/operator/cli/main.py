@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import click
 
@@ -16,7 +18,7 @@ from mesh.operator.cli import agents, connectors, happened, operators, smoke, th
 from mesh.operator.cli.command import Invocation, Sections
 from mesh.operator.cli.failure import REFUSED, USAGE, CommandError
 from mesh.operator.cli.terminal import clean
-from mesh.operator.client import BadUrlError
+from mesh.operator.client import BadHeaderError, BadUrlError
 
 
 class _Mesh(Sections):
@@ -67,6 +69,8 @@ for _command in (
 
 def run(arguments: Sequence[str], invocation: Invocation | None = None) -> int:
     """Runs one command line; the exit code. Every failure is one line on standard error."""
+    if any("\ud800" <= char <= "\udfff" for argument in arguments for char in argument):
+        return _fail("an argument is not text in this terminal's encoding", USAGE)
     try:
         ended = cli.main(
             args=list(arguments),
@@ -76,8 +80,10 @@ def run(arguments: Sequence[str], invocation: Invocation | None = None) -> int:
         )
     except CommandError as error:
         return _fail(str(error), error.exit_code)
-    except BadUrlError as error:
+    except (BadUrlError, BadHeaderError) as error:
         return _fail(str(error), USAGE)
+    except click.exceptions.NoArgsIsHelpError as error:  # its message is the whole help
+        return _fail(f"a command is missing. See: {error.ctx.command_path} --help", USAGE)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "mesh"
         return _fail(f"{error.format_message()} See: {path} --help", USAGE)
@@ -85,11 +91,20 @@ def run(arguments: Sequence[str], invocation: Invocation | None = None) -> int:
         return _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _fail("stopped", REFUSED)
-    except BrokenPipeError:
-        # Whoever read has closed; nothing may be flushed at the end of the process either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read has closed
+        _drop_output()
         return REFUSED
+    except OSError as error:
+        _drop_output()
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return _fail(f"{where}{error.strerror or 'it cannot be read or written'}", REFUSED)
     return ended if isinstance(ended, int) else 0
+
+
+def _drop_output() -> None:
+    """Lets nothing that is left be flushed at the end of the process, to fail there once more."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> int:
@@ -100,4 +115,9 @@ def _fail(message: str, code: int) -> int:
 
 def main() -> None:
     """The entry point of the command `mesh`."""
+    # A shell may close one of these (`>&-`): Python then has None in its place.
+    nothing = Path(os.devnull)
+    sys.stdin = sys.stdin or nothing.open(encoding="utf-8")
+    sys.stdout = sys.stdout or nothing.open("w", encoding="utf-8")
+    sys.stderr = sys.stderr or nothing.open("w", encoding="utf-8")
     sys.exit(run(sys.argv[1:]))

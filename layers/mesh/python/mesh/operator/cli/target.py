@@ -91,6 +91,6 @@ def write_login(target: Target, environ: Mapping[str, str]) -> Path:
 
 def _read_token(path: Path) -> str:
     try:
-        return checked_token(path.read_text(encoding="utf-8"))
+        return checked_token(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError):
         raise CommandError(f"--token-file {path} cannot be read", exit_code=2) from None
