@@ -13,6 +13,7 @@ from typing import Protocol
 from aws_cdk import (
     CfnOutput,
     Duration,
+    Fn,
     RemovalPolicy,
     Stack,
     aws_apigatewayv2 as apigateway,
@@ -120,10 +121,13 @@ class Stateless(Stack):
         )
 
     def _log_group(self, construct_id: str, name: str) -> logs.LogGroup:
+        """A group whose name ends as this very stack's id does: one that is kept when the stack
+        goes, or its first deployment fails, is not in the way of the next."""
+        made = Fn.select(0, Fn.split("-", Fn.select(2, Fn.split("/", self.stack_id))))
         return logs.LogGroup(
             self,
             construct_id,
-            log_group_name=name,
+            log_group_name=f"{name}-{made}",
             retention=_retention(self.environment_settings.logs_kept_days),
             encryption_key=self.state.operations_key,
             removal_policy=RemovalPolicy.RETAIN

@@ -152,6 +152,13 @@ def test_logs_are_sealed_and_end(reading: Reading, known: dict[str, Environment]
         assert group["RetentionInDays"] == known[reading.name].logs_kept_days
 
 
+def test_logs_that_are_kept_are_not_in_the_way_of_the_stack_made_again(reading: Reading) -> None:
+    names = [g["LogGroupName"] for g in reading.resources("AWS::Logs::LogGroup").values()]
+    for name in names:
+        assert "AWS::StackId" in json.dumps(name)
+    assert len({json.dumps(name) for name in names}) == len(names)
+
+
 def test_every_alarm_tells_the_topic_and_says_what_to_do(reading: Reading) -> None:
     for alarm in reading.resources("AWS::CloudWatch::Alarm").values():
         assert alarm["AlarmActions"]
