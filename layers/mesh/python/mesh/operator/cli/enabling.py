@@ -56,7 +56,7 @@ def outcome(invocation: Invocation, connector: Json) -> int:
         return 0
     if state == "enabling":
         click.echo(
-            f"mesh: still enabling; look again with: mesh connector show {install_id}", err=True
+            f"mesh: still enabling; go on with: mesh connector enable {install_id}", err=True
         )
         return LATER
     reason = connector.get("state_reason") or "enabling ended in error"
