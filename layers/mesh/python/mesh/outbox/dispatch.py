@@ -295,6 +295,7 @@ class OutboxWorker:
 
         Raises LostEntry, Failed.
         """
+        endpoint = self.endpoints.read(entry.install_id)
         now = self._clock.now_ms()
         assert entry.open is not None, "only an open attempt is closed"
         unknown = Outcome(AttemptEnd.UNKNOWN)
@@ -302,7 +303,7 @@ class OutboxWorker:
             entry,
             unknown,
             probe=entry.open.probe,
-            age_ms=now - entry.created_at,
+            age_ms=self._age_ms(entry, endpoint),
             now_ms=now,
             random=self._random,
         )

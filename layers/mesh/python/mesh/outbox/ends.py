@@ -5,6 +5,7 @@ Refuses to look at a body: a status line decides, and a failure's kind. Contract
 
 from __future__ import annotations
 
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import assert_never
 
@@ -69,7 +70,10 @@ def _retry_after_ms(value: str | None, now_ms: int) -> int:
         wait_ms = int(text[:9]) * 1000
     else:
         try:
-            wait_ms = int(parsedate_to_datetime(text).timestamp() * 1000) - now_ms
+            asked = parsedate_to_datetime(text)
+            if asked.tzinfo is None:  # RFC 9110 §5.6.7: a date without a zone is in UTC
+                asked = asked.replace(tzinfo=UTC)
+            wait_ms = int(asked.timestamp() * 1000) - now_ms
         except (TypeError, ValueError, OverflowError):
             return 0
     return max(0, min(wait_ms, RETRY_AFTER_S_MAX * 1000))
