@@ -219,6 +219,27 @@ def test_every_answer_forbids_storing_and_names_its_request(
             assert re.fullmatch(r"[a-z_]+", error["code"])
 
 
+@pytest.mark.parametrize(
+    ("token", "target", "status", "code"),
+    [
+        (None, "/api/agents", 401, "unauthorized"),
+        ("viewer", "/api/audit", 403, "forbidden"),
+        ("viewer", "/api/agents/nobody", 404, "not_found"),
+        ("viewer", "/api/agents?limit=0", 422, "invalid_request"),
+    ],
+)
+def test_every_refusal_is_logged_by_its_code_under_the_request_that_was_told(
+    shared: Instance, token: str | None, target: str, status: int, code: str
+) -> None:
+    response = Api(shared.system, shared.viewer.token if token else None)("GET", target)
+    (told,) = [
+        fields
+        for event, fields in shared.system.log.events
+        if event == "operator.refused" and fields["request_id"] == response.header("X-Request-Id")
+    ]
+    assert (response.status, told["status"], told["code"]) == (status, status, code)
+
+
 def test_health_needs_no_token_and_touches_nothing(shared: Instance) -> None:
     with shared.system.aws.recording() as calls:
         response = Api(shared.system, None)("GET", "/healthz")

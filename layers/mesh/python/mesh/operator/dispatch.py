@@ -56,10 +56,13 @@ class Dispatcher:
         try:
             answer = self._answer(route, event, request_id)
         except MeshError as error:
-            if isinstance(error, Failed):
-                self._deps.log(
-                    "operator.failed", action=operation, code=error.code, request_id=request_id
-                )
+            self._deps.log(
+                "operator.failed" if isinstance(error, Failed) else "operator.refused",
+                action=operation,
+                code=error.code,
+                status=error.status,
+                request_id=request_id,
+            )
             return refusal(error, request_id)
         except Exception as error:  # noqa: BLE001 - the last line: an answer, and no text of the error
             self._deps.log(
