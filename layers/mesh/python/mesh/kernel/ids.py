@@ -71,11 +71,8 @@ class Ids:
 
 def encode(value: int, length: int) -> str:
     """`value` in Crockford base32, `length` characters, most significant first."""
-    out = []
-    for _ in range(length):
-        out.append(CROCKFORD[value & 31])
-        value >>= 5
-    return "".join(reversed(out))
+    bits = range(5 * (length - 1), -1, -5)
+    return "".join([CROCKFORD[value >> shift & 31] for shift in bits])
 
 
 def hashed(*parts: str) -> str:

@@ -30,6 +30,7 @@ a limit of three answers everything that a worker asks of a conversation.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mesh.kernel.clock import MINUTE_MS, day_of
@@ -62,6 +63,7 @@ class Key(NamedTuple):
     sk: str
 
 
+@lru_cache(maxsize=256)  # one message asks for it in every row that it writes
 def conversation_id(install_id: str, conversation_key: str) -> str:
     """`conv_` and 26 characters that stand for this key within this install."""
     return "conv_" + hashed("conversation", install_id, conversation_key)
