@@ -217,7 +217,8 @@ FUNCTIONS: tuple[Function, ...] = (
         ("PUT", "/api/agents/{slug}"),
         ("POST", "/api/agents/{slug}/pause"),
         ("POST", "/api/agents/{slug}/resume"),
-        table=CHANGE,
+        table=CHANGE | {Allow.INDEXES},
+        rings=("turns",),
     ),
     _operator(
         "connectors",

@@ -9,7 +9,7 @@ import pytest
 from mesh.kernel.clock import DAY_MS
 from mesh.storage import keys
 from tests.fakes.egress import Call
-from tests.fakes.system import Made, Reply, System, answer
+from tests.fakes.system import Reply, System, answer
 
 
 class Killed(BaseException):
@@ -20,11 +20,9 @@ def dies(_: Call) -> Reply:
     raise Killed
 
 
-def operate(system: System, token: str, made: Made, action: str) -> dict[str, Any]:
+def operate(system: System, token: str, path: str, body: bytes = b"") -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    path = f"/api/connectors/{made.install_id}/{action}"
-    body = b'{"skip_ping":true}' if action == "enable" else b""
-    reply = system.stack.request("POST", path, headers, body)
+    reply = system.stack.request("POST", f"/api/{path}", headers, body)
     assert reply.status == 200, reply.body
     shown: dict[str, Any] = reply.json()
     return shown
@@ -36,13 +34,15 @@ def test_an_entry_that_was_held_for_long_outlives_a_worker_that_dies_with_it() -
     made = system.make_install()
     system.say(made, "Hello")
     assert system.stack.poll_once("turns")
-    assert operate(system, token, made, "disable")["state"] == "disabled"
+    install = f"connectors/{made.install_id}"
+    assert operate(system, token, f"{install}/disable")["state"] == "disabled"
     system.run(120)
     assert system.delivered() == []
 
     system.clock.forward(8 * DAY_MS / 1000)
     system.receiver(dies, answer(204))
-    assert operate(system, token, made, "enable")["state"] == "enabled"
+    shown = operate(system, token, f"{install}/enable", b'{"skip_ping":true}')
+    assert shown["state"] == "enabled"
     with pytest.raises(Killed):
         system.run(120)
     system.run(300)
@@ -51,3 +51,18 @@ def test_an_entry_that_was_held_for_long_outlives_a_worker_that_dies_with_it() -
     assert (entry["state"], entry.get("state_reason")) == ("delivered", None)
     assert [attempt["end"] for attempt in entry["recent"]] == ["unknown", "delivered"]
     assert [call.headers["X-Mesh-Attempt"] for call in system.calls()] == ["1", "2"]
+
+
+def test_what_waited_for_an_agent_goes_on_with_the_answer_and_not_with_the_next_sweep() -> None:
+    system = System()
+    token = system.stack.bootstrap()
+    made = system.make_install()
+    for number in range(3):
+        system.say(made, "Hello", f"m-{number}", conversation_key=f"room-{number}")
+    assert operate(system, token, "agents/ada/pause")["status"] == "paused"
+    system.run(300)
+    assert system.delivered() == []
+
+    assert operate(system, token, "agents/ada/resume")["status"] == "active"
+    system.settle()  # no time passes, and no schedule ticks
+    assert sorted(body["in_reply_to"] for body in system.delivered()) == ["m-0", "m-1", "m-2"]

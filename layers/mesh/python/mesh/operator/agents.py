@@ -23,6 +23,7 @@ from mesh.operator.shapes.agents import (
     ModelTaken,
 )
 from mesh.operator.shapes.base import Listing, Nothing
+from mesh.operator.waking import wake_agent
 from mesh.records.agent import Agent, Limits, Model, ModelKind
 from mesh.records.operator import OperatorRole
 
@@ -93,7 +94,9 @@ def _pause(call: Call, agent: Agent, _: Nothing) -> Answer:
 
 
 def _resume(call: Call, agent: Agent, _: Nothing) -> Answer:
-    return Answer(shown(call.plane.agents.resume(agent, call.cause)))
+    resumed = call.plane.agents.resume(agent, call.cause)
+    wake_agent(call, resumed)
+    return Answer(shown(resumed))
 
 
 def shown(agent: Agent) -> AgentShown:

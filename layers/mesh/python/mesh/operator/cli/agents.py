@@ -156,7 +156,7 @@ def update(invocation: Invocation, slug: str, **given: Any) -> None:
 @click.argument("slug")
 @common
 def pause(invocation: Invocation, slug: str) -> None:
-    """Let an agent begin no turn and no delivery until it is resumed."""
+    """Let an agent take in no message and begin no turn until it is resumed."""
     act(invocation, slug, "pause")
 
 
