@@ -78,13 +78,13 @@ def places(world: World) -> list[Place]:
 
 
 def once_each(found: Iterable[Place], every: int) -> list[Place]:
-    """The first and the last place of each name and side, and of the others every n-th."""
+    """The first place of each name and side, and of the others every n-th."""
     kept: dict[Place, None] = {}
     by_kind: dict[tuple[str, str], list[Place]] = {}
     for place in found:
         by_kind.setdefault((place.name, place.when), []).append(place)
     for kind in by_kind.values():
-        kept |= dict.fromkeys([kind[0], kind[-1], *kind[::every]])
+        kept |= dict.fromkeys(kind[::every])
     return list(kept)
 
 

@@ -101,7 +101,7 @@ class Watch:
             case "PEND":
                 self._check_lease(before, row, now)
             case "ENTRY":
-                self._check_entry(before, row)
+                self._check_entry(before, row, now)
 
     def _check_lease(self, before: Row, row: Row, now: int) -> None:
         if row["lease_no"] == before["lease_no"]:
@@ -113,14 +113,20 @@ class Watch:
             (before, row, now),
         )
 
-    def _check_entry(self, before: Row, row: Row) -> None:
+    def _check_entry(self, before: Row, row: Row, now: int) -> None:
         for name in ("story", "sequence", "reply_order", "created_at"):
             _need(row[name] == before[name], "an entry keeps what it is", (name, before, row))
         if before["state"] in TERMINAL:
             same = row["state"] == before["state"] or row["state"] == "delivered"
             _need(same, "an entry ends once", (before["state"], row["state"]))
-        was, now = before.get("attempts", 0), row.get("attempts", 0)
-        _need(now in (was, was + 1), "attempts are counted one by one", (was, now))
+        was, is_now = before.get("attempts", 0), row.get("attempts", 0)
+        _need(is_now in (was, was + 1), "attempts are counted one by one", (was, is_now))
+        if "open" in before and "open" not in row and row["recent"][-1]["end"] == "unknown":
+            _need(
+                now >= before["open"]["until"] - self.skew_ms,
+                "a live attempt is nobody else's",
+                (before, now),
+            )
         if "open" in before and "open" in row:
             _need(before["open"]["token"] == row["open"]["token"], "one attempt at a time", row)
 

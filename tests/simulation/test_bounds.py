@@ -21,7 +21,7 @@ from mesh.records.run import Story
 from mesh.storage import keys
 from mesh.storage.doorbells import answer_doorbells
 from mesh.storage.queues import Bell
-from mesh.storage.table import delete, put, update
+from mesh.storage.writes import delete, put, update
 from tests.fakes.egress import answer
 from tests.fakes.time import SimulatedClock
 from tests.simulation.world import World

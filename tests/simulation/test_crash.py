@@ -23,14 +23,14 @@ def run_with_death(place: Place, seed: int, *, faults: bool) -> None:
 def test_a_crash_at_any_call_or_request_loses_nothing_and_doubles_nothing(exhaustive: bool) -> None:
     found = places(calm())
     assert len(found) > 200
-    for place in found if exhaustive else once_each(found, every=5):
+    for place in found if exhaustive else once_each(found, every=4):
         run_with_death(place, 1, faults=False)
 
 
 def test_a_crash_among_ordinary_faults_loses_nothing_and_doubles_nothing(exhaustive: bool) -> None:
     for seed in range(1, 6 if exhaustive else 2):
         found = places(faulty(seed))
-        for place in found if exhaustive else once_each(found, every=12):
+        for place in found if exhaustive else once_each(found, every=20):
             run_with_death(place, seed, faults=True)
 
 

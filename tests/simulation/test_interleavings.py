@@ -40,14 +40,14 @@ def seeds(exhaustive: bool, few: int, many: int) -> range:
 
 
 def test_workers_at_once_need_no_sweep(exhaustive: bool) -> None:
-    for seed in seeds(exhaustive, 15, 300):
+    for seed in seeds(exhaustive, 8, 300):
         interleave(seed, Trouble(), sweeping=False)
 
 
 def test_workers_at_once_with_wrong_clocks_and_a_failing_receiver_need_no_sweep(
     exhaustive: bool,
 ) -> None:
-    for seed in seeds(exhaustive, 10, 200):
+    for seed in seeds(exhaustive, 6, 200):
         interleave(
             seed,
             Trouble(),
@@ -59,18 +59,18 @@ def test_workers_at_once_with_wrong_clocks_and_a_failing_receiver_need_no_sweep(
 
 
 def test_workers_that_die_among_others(exhaustive: bool) -> None:
-    for seed in seeds(exhaustive, 15, 300):
+    for seed in seeds(exhaustive, 8, 300):
         interleave(seed, Trouble(kill=0.02, kills_max=4), answers=flaky(seed))
 
 
 def test_workers_that_stall_past_their_leases_among_others(exhaustive: bool) -> None:
-    for seed in seeds(exhaustive, 15, 300):
+    for seed in seeds(exhaustive, 8, 300):
         interleave(seed, Trouble(stall=0.02, stalls_max=4), answers=flaky(seed))
 
 
 def test_everything_at_once(exhaustive: bool) -> None:
     """Deaths, stalls, lost, doubled and late doorbells, wrong clocks, AWS's faults, failures."""
-    for seed in seeds(exhaustive, 20, 500):
+    for seed in seeds(exhaustive, 12, 500):
         interleave(
             seed,
             Trouble(kill=0.01, kills_max=3, stall=0.01, stalls_max=3, lose=0.1),

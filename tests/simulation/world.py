@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,16 +37,23 @@ from mesh.security.signing import sign_inbound
 from mesh.storage import keys
 from mesh.storage.clients import Clients
 from mesh.storage.kms import KmsWrapper
-from mesh.storage.table import Table, update
+from mesh.storage.table import Table
+from mesh.storage.writes import update
 from tests.fakes.egress import ScriptedEgress
 from tests.fakes.system import CAUSE, URL, Made, SilentLog
 from tests.fakes.time import SeededRandom, SimulatedClock
 from tests.simulation.direct import DirectClients, Hooks, Site
-from tests.simulation.invariants import Watch, check_replies, check_request, check_settled
+from tests.simulation.invariants import (
+    BrokenInvariantError,
+    Watch,
+    check_replies,
+    check_request,
+    check_settled,
+)
 from tests.simulation.receiver import Answers, Receiver, always_ok
 
-MakePorts = Callable[[str, Ports], Ports]
-"""Gives an instance of a function other ports than the usual: how a test swaps a component."""
+Wrap = Callable[[Clients], Clients]
+"""Gives functions other clients than the usual: how a test switches a rule off."""
 MakeHandler = Callable[[str, Ports], Handler]
 
 
@@ -115,7 +122,7 @@ class World:
     sweeping: bool = True
     answers: Answers = always_ok
     limits: Limits = field(default_factory=Limits)
-    ports: MakePorts = lambda _, ports: ports
+    wrap: Wrap = lambda clients: clients
     handler: MakeHandler = build
     call_ms_max: int = 8
     watching: bool = True
@@ -181,14 +188,14 @@ class World:
         clock: Clock = SkewedClock(self.clock, offset) if offset else self.clock
         ports = Ports(
             settings=self.settings,
-            clients=self.clients,
+            clients=self.wrap(self.clients),
             clock=clock,
             random=self.random,
             egress=lambda _: self.egress,
             log=lambda _: self.log,
             metrics=lambda _: lambda _: None,
         )
-        return self.handler(name, self.ports(name, ports))
+        return self.handler(name, ports)
 
     def _make_install(self) -> Made:
         audit = AuditTrail(self.table, self.clock, self.ids, 400)
@@ -325,7 +332,8 @@ class World:
         began = self.clock.ms
         self.drain()
         while not self.done:
-            assert (self.clock.ms - began) / 1000 <= seconds_max, self.waiting()
+            if (self.clock.ms - began) / 1000 > seconds_max:
+                raise BrokenInvariantError("work is done in time", str(self.waiting()))
             before = self.clock.ms
             self.run(max(0.001, (self.next_event() - self.clock.ms) / 1000))
             assert self.clock.ms > before
@@ -408,17 +416,3 @@ class World:
     def resume_delivery(self) -> None:
         """The operator takes the endpoint as healthy."""
         self.enablement.resume_delivery(self.made.install_id, CAUSE)
-
-
-def swapped(**made: Any) -> MakePorts:
-    """Ports of which some (`table`, `bell`) are made anew, by functions of the ports."""
-
-    def make(_: str, ports: Ports) -> Ports:
-        for name, maker in made.items():
-            ports.__dict__[name] = maker(ports)  # fills the cached property
-        return ports
-
-    return make
-
-
-Rows = Mapping[tuple[str, str], dict[str, Any]]
