@@ -27,7 +27,8 @@ from mesh.security.signing import sign_inbound
 from mesh.storage import keys
 from mesh.storage.clients import SessionClients
 from mesh.storage.kms import KmsWrapper
-from mesh.storage.table import Table, update
+from mesh.storage.table import Table
+from mesh.storage.writes import update
 from tests.benchmarks import history
 from tests.benchmarks.costs import SHORT, warm_system
 from tests.benchmarks.figures import Figure, ratio

@@ -11,7 +11,7 @@ import pytest
 from mesh.kernel.clock import DAY_MS, MINUTE_MS
 from mesh.records.install import Caps, Engagement
 from mesh.storage import keys
-from mesh.storage.table import put
+from mesh.storage.writes import put
 from tests.fakes.door import INSTALL, OTHER, OTHER_SECRET, Answer, Door, utterance
 
 
@@ -112,7 +112,7 @@ def test_a_cap_in_shards_is_used_up_whole_and_never_passed(door: Door) -> None:
     """2,500 places are two shards; the one that fills first hands over to the other."""
     door.install(caps=Caps(conversations=2_500, messages_per_minute=100_000))
     from mesh.storage import keys
-    from mesh.storage.table import put
+    from mesh.storage.writes import put
     from tests.fakes.door import INSTALL
 
     for shard, taken in ((0, 1_250), (1, 1_248)):

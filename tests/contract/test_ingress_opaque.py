@@ -13,7 +13,7 @@ import pytest
 from mesh.kernel.clock import DAY_MS
 from mesh.records.install import AgentStatus, InstallState
 from mesh.storage import keys
-from mesh.storage.table import put
+from mesh.storage.writes import put
 from tests.fakes.door import (
     INSTALL,
     OTHER,

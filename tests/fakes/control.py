@@ -15,7 +15,8 @@ from mesh.records.agent import Agent, Limits, Model
 from mesh.security.egress import Egress, EgressPolicy
 from mesh.security.urls import Allowlist
 from mesh.storage import keys
-from mesh.storage.table import Table, update
+from mesh.storage.table import Table
+from mesh.storage.writes import update
 
 CAUSE = Cause("opr_test", "req_test")
 

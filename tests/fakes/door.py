@@ -34,7 +34,7 @@ from mesh.security.sealing import InstanceKey
 from mesh.storage import keys
 from mesh.storage.clients import SessionClients
 from mesh.storage.kms import KmsWrapper
-from mesh.storage.table import put
+from mesh.storage.writes import put
 from tests.fakes.system import System
 
 INSTALL = "ins_01JDXW5Y9ZK3V7Q2M8N4P6R0ST"

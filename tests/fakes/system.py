@@ -29,7 +29,8 @@ from mesh.security.urls import Allowlist
 from mesh.storage import keys
 from mesh.storage.clients import SessionClients
 from mesh.storage.kms import KmsWrapper
-from mesh.storage.table import Table, update
+from mesh.storage.table import Table
+from mesh.storage.writes import update
 from tests.fakes.egress import Call, Outcome, ScriptedEgress, answer
 from tests.fakes.time import SeededRandom, SimulatedClock
 

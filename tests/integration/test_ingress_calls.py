@@ -10,7 +10,7 @@ from infra.local.aws.recorder import Call
 from mesh.kernel.limits import KNOWN_ACTORS_MAX
 from mesh.records.install import Engagement
 from mesh.storage import keys
-from mesh.storage.table import put
+from mesh.storage.writes import put
 from tests.fakes.door import INSTALL, Door, told, utterance
 
 KNOWN = ["Query", "TransactWriteItems", "SendMessage"]

@@ -16,7 +16,8 @@ from infra.local.aws.faults import Kind
 from mesh.kernel.log import JsonLog
 from mesh.records.install import AgentStatus, Caps, InstallState
 from mesh.storage import keys
-from mesh.storage.table import Cancelled, ConditionFailed, put, update
+from mesh.storage.table import Cancelled, ConditionFailed
+from mesh.storage.writes import put, update
 from tests.fakes.door import INSTALL, OTHER, SECRET, Answer, Door, Shape, signature, utterance
 
 BODY_WORD = "canary-in-the-body"

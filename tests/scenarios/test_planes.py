@@ -21,7 +21,7 @@ from mesh.records.install import Busy, Engagement, Install, Policy
 from mesh.records.message import NormalizedMessage, Topology
 from mesh.storage import keys
 from mesh.storage.queues import Bell
-from mesh.storage.table import update
+from mesh.storage.writes import update
 from tests.fakes.system import Made, System
 
 FAR = 10**15

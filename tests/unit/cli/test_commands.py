@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
 import stat
 import subprocess
@@ -690,3 +691,83 @@ def test_an_output_that_cannot_be_written_ends_without_a_traceback(redirection: 
         one_line(ended.stderr)
     else:
         assert ended.returncode == 0
+
+
+PAGES = [
+    httpx.Response(200, text="<html>Welcome</html>"),
+    httpx.Response(200, json=None),
+    httpx.Response(200, json=[]),
+    httpx.Response(200),
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.text or "empty")
+@pytest.mark.parametrize("line", [("agent", "list"), ("whoami", "--json"), ("outbox", "list")])
+def test_a_server_that_is_not_mesh_is_told_in_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    page: httpx.Response,
+    line: tuple[str, ...],
+) -> None:
+    code, out, err = Line(lambda _: page, tmp_path, capsys)(*line)
+    assert (code, out) == (1, "")
+    assert "not Mesh" in one_line(err)
+
+
+@pytest.mark.parametrize("document", [{}, {"items": 3}, {"items": None}])
+def test_a_list_without_items_is_no_list_of_mesh(mesh: Line, api: Api, document: Any) -> None:
+    api.on("GET /api/agents", 200, document)
+    code, _, err = mesh("agent", "list")
+    assert code == 1
+    assert "not Mesh" in one_line(err)
+
+
+@pytest.mark.parametrize(
+    ("status", "document"),
+    [
+        (200, []),
+        (202, {}),
+        (200, {"status": "fine"}),
+        (403, {"error": "no"}),
+        (422, {"error": {"code": "a", "fields": "b"}}),
+        (422, {"error": {"code": "a", "fields": [1]}}),
+        (500, ["no"]),
+    ],
+)
+def test_what_mesh_did_not_say_counts_as_no_message_taken_in(
+    mesh: Line, api: Api, piped: Callable[[str], None], status: int, document: Any
+) -> None:
+    api.on("POST /generic/events", status, document)
+    piped(SECRET)
+    code, _, err = mesh("send", "--connector", INSTALL, "--secret-stdin", "x")
+    assert code == 1
+    one_line(err)
+
+
+def test_an_answer_that_cannot_be_decoded_is_a_connection_that_broke(mesh: Line, api: Api) -> None:
+    api.on("GET /api/agents", 200, httpx.DecodingError("x"))
+    code, _, err = mesh("agent", "list")
+    assert code == 3
+    assert "broke" in one_line(err)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_name_that_the_output_cannot_show_is_escaped(encoding: str) -> None:
+    code = (
+        "from mesh.operator.cli import main, terminal\n"
+        "def run(_):\n"
+        "    shown = terminal.Terminal(as_json=False)\n"
+        "    shown.table(('NAME',), [('日本',)])\n"
+        "    shown.fields([('name', 'é日本')])\n"
+        "    return 0\n"
+        "main.run = run\n"
+        "main.main()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-X", "utf8=0", "-c", code],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert ("日本".encode() in ended.stdout) is (encoding != "latin-1")

@@ -12,7 +12,8 @@ from mesh.kernel.clock import DAY_MS
 from mesh.kernel.errors import Failed
 from mesh.records.operator import Audit
 from mesh.storage.keys import Key
-from mesh.storage.table import Cancelled, put
+from mesh.storage.table import Cancelled
+from mesh.storage.writes import put
 from tests.unit.control.world import ALICE, World
 
 

@@ -9,7 +9,7 @@ from mesh.kernel.errors import Conflict, Failed
 from mesh.kernel.limits import DISABLE_WAIT_S
 from mesh.records.install import EndpointState, InstallState
 from mesh.storage import keys
-from mesh.storage.table import update
+from mesh.storage.writes import update
 from tests.unit.control.world import ALICE, ScriptedProvisioner, World, wanted
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from mesh.kernel.clock import DAY_MS
 from mesh.storage import keys
-from mesh.storage.table import Table, update
+from mesh.storage.table import Table
+from mesh.storage.writes import update
 
 
 def note_refusal(

@@ -20,7 +20,8 @@ from mesh.records.agent import Agent, Limits, Model
 from mesh.records.install import AgentStatus
 from mesh.storage import keys
 from mesh.storage.items import Item
-from mesh.storage.table import Cancelled, Table, Why, Write, put, update
+from mesh.storage.table import Cancelled, Table, Why
+from mesh.storage.writes import Write, put, update
 
 AGENTS = "AGENTS"
 INSTALL_PREFIX = "INS#"

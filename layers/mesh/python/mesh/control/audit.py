@@ -23,7 +23,8 @@ from mesh.kernel.limits import (
 )
 from mesh.records.operator import Audit
 from mesh.storage import keys
-from mesh.storage.table import Cancelled, Table, Why, Write, put
+from mesh.storage.table import Cancelled, Table, Why
+from mesh.storage.writes import Write, put
 
 
 @dataclass(frozen=True, slots=True)

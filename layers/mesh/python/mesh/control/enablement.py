@@ -27,7 +27,8 @@ from mesh.kernel.limits import (
 )
 from mesh.records.install import Endpoint, EndpointState, Hold, Install, InstallState
 from mesh.storage import keys
-from mesh.storage.table import Cancelled, Table, Why, Write, delete
+from mesh.storage.table import Cancelled, Table, Why
+from mesh.storage.writes import Write, delete
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from mesh.kernel.clock import MINUTE_MS
 from mesh.kernel.errors import Failed
 from mesh.storage import keys
 from mesh.storage.keys import Key
-from mesh.storage.table import ConditionFailed, Table, Write, put, update
+from mesh.storage.table import ConditionFailed, Table
+from mesh.storage.writes import Write, put, update
 
 RELEASE: Final = "RELEASE"
 RELEASE_FOR_MS: Final = 10 * MINUTE_MS

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from mesh.kernel.errors import Conflict
 from mesh.kernel.limits import IDEMPOTENCY_KEPT_MS
 from mesh.storage import keys
-from mesh.storage.table import Table, Write, put
+from mesh.storage.table import Table
+from mesh.storage.writes import Write, put
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ from mesh.security.signing import mint_secret
 from mesh.security.urls import Refusal, display, parse, target_of
 from mesh.storage import keys
 from mesh.storage.items import Item
-from mesh.storage.table import Cancelled, Table, Write, put
+from mesh.storage.table import Cancelled, Table
+from mesh.storage.writes import Write, put
 
 UrlJudge = Callable[[str, Sequence[str]], Refusal | None]
 """What the egress guard says of a URL under an install's list of hosts: the same at save and at

@@ -15,7 +15,8 @@ from mesh.kernel.ids import Random
 from mesh.kernel.limits import INSTANCE_KEY_KEPT_MS
 from mesh.security.sealing import InstanceKey, KeyWrapper
 from mesh.storage import keys
-from mesh.storage.table import ConditionFailed, Table, put
+from mesh.storage.table import ConditionFailed, Table
+from mesh.storage.writes import put
 
 CONTEXT: Final = {"mesh": "instance-key"}
 """KMS encryption context. A wrapped key of anything else does not open as this."""

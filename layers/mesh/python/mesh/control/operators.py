@@ -25,7 +25,8 @@ from mesh.kernel.limits import TOKEN_DAYS_DEFAULT
 from mesh.records.operator import OperatorRole, Principal, Token
 from mesh.storage import keys
 from mesh.storage.items import Item
-from mesh.storage.table import Cancelled, Table, put
+from mesh.storage.table import Cancelled, Table
+from mesh.storage.writes import put
 
 _BEARER: Final = re.compile(
     r"[Bb][Ee][Aa][Rr][Ee][Rr] +(mop_([0-9A-HJKMNP-TV-Z]{12})_[A-Za-z0-9_-]{43})\Z"

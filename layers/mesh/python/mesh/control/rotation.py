@@ -21,7 +21,8 @@ from mesh.kernel.limits import TRANSACTION_TRIES
 from mesh.records.install import Install, InstallState
 from mesh.security.signing import mint_secret
 from mesh.storage import keys
-from mesh.storage.table import Cancelled, Table, Why, Write, delete
+from mesh.storage.table import Cancelled, Table, Why
+from mesh.storage.writes import Write, delete
 
 
 @dataclass(frozen=True, slots=True)

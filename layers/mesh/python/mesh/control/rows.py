@@ -12,7 +12,7 @@ import msgspec
 
 from mesh.storage.items import Item
 from mesh.storage.keys import Key
-from mesh.storage.table import Write, update
+from mesh.storage.writes import Write, update
 
 _R = TypeVar("_R", bound=msgspec.Struct)
 

@@ -15,7 +15,8 @@ from mesh.kernel.limits import LEASE_GRACE_MS, LEASE_MS
 from mesh.outbox.commit import LostLease
 from mesh.records.conversation import Pending
 from mesh.storage import keys
-from mesh.storage.table import ConditionFailed, Table, update
+from mesh.storage.table import ConditionFailed, Table
+from mesh.storage.writes import update
 
 
 def is_live(pending: Pending, now_ms: int) -> bool:

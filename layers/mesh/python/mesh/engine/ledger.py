@@ -14,7 +14,8 @@ from mesh.outbox.commit import LostLease
 from mesh.records.conversation import Pending
 from mesh.records.run import Step, StepKind, StepStatus
 from mesh.storage import keys
-from mesh.storage.table import ConditionFailed, Table, put
+from mesh.storage.table import ConditionFailed, Table
+from mesh.storage.writes import put
 
 
 class Ledger:

@@ -38,7 +38,8 @@ from mesh.records.run import RunStatus, StepKind, StepStatus
 from mesh.storage import keys
 from mesh.storage.conversations import Head, read_head
 from mesh.storage.queues import Bell
-from mesh.storage.table import ConditionFailed, Table, update
+from mesh.storage.table import ConditionFailed, Table
+from mesh.storage.writes import update
 
 _MODEL_CALL_MS_MAX: Final = int(MODEL_CALL_S_MAX * 1000)
 _FAILURE_TEXT: Mapping[str, str] = {

@@ -169,7 +169,7 @@ class OperatorClient:
             ) from None
         except httpx.TimeoutException:
             raise UnreachableError(f"{self.url} took too long", later=True, sent=True) from None
-        except httpx.TransportError:
+        except httpx.RequestError:
             raise UnreachableError(
                 f"the connection to {self.url} broke", later=True, sent=True
             ) from None
@@ -188,18 +188,31 @@ class OperatorClient:
         body: Json = None,
         idempotency_key: str | None = None,
     ) -> Json:
-        """One request whose answer's document is wanted. Raises ApiError and UnreachableError."""
+        """One request whose answer's document is wanted: an object, or None with a 204.
+
+        Raises ApiError and UnreachableError, the latter also when another server answered.
+        """
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         answer = self.send(method, path, params=params, headers=headers, body=body)
         if not 200 <= answer.status < 300:
             raise ApiError(answer, path)
+        if answer.status != 204 and not isinstance(answer.json, dict):
+            raise self._stranger()
         return answer.json
+
+    def _stranger(self) -> UnreachableError:
+        """What is said of an answer that no Mesh gives, such as a web page."""
+        return UnreachableError(
+            f"what answers at {self.url} is not Mesh; is the URL right?", later=False, sent=False
+        )
 
     def pages(self, path: str, params: Mapping[str, str] | None = None) -> Iterator[Json]:
         """Every page of a list, `{"items":[…],"next_cursor":…}`, until there is no next."""
         asked = dict(params or {})
         while True:
             page = self.call("GET", path, params=asked)
+            if not isinstance(page, dict) or not isinstance(page.get("items"), list):
+                raise self._stranger()
             yield page
             cursor = page.get("next_cursor")
             if cursor is None:

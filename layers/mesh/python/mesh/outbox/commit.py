@@ -19,7 +19,8 @@ from mesh.records.run import RunStatus
 from mesh.storage import keys
 from mesh.storage.conversations import Head, read_head
 from mesh.storage.items import Item
-from mesh.storage.table import Cancelled, Table, Why, Write, delete, put, update
+from mesh.storage.table import Cancelled, Table, Why
+from mesh.storage.writes import Write, delete, put, update
 
 EPOCH: Final = 1
 """The instance's epoch; a restore from a backup raises it, so that receivers can tell used numbers.

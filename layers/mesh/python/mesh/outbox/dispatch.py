@@ -44,7 +44,8 @@ from mesh.security.urls import Allowlist
 from mesh.storage import keys
 from mesh.storage.conversations import find_outbox_head
 from mesh.storage.queues import Bell
-from mesh.storage.table import ConditionFailed, Table, update
+from mesh.storage.table import ConditionFailed, Table
+from mesh.storage.writes import update
 
 _EGRESS_TOTAL_MS: Final = int(EGRESS_TOTAL_S * 1000)
 

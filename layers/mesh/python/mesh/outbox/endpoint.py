@@ -28,7 +28,8 @@ from mesh.outbox.schedule import ENDPOINT_FAILURES
 from mesh.records.install import Endpoint, EndpointState
 from mesh.records.outbox import AttemptEnd
 from mesh.storage import keys
-from mesh.storage.table import Cancelled, ConditionFailed, Table, Write, update
+from mesh.storage.table import Cancelled, ConditionFailed, Table
+from mesh.storage.writes import Write, update
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from mesh.outbox.schedule import Next, Outcome
 from mesh.records.outbox import Attempt, AttemptEnd, Entry, EntryState, Open
 from mesh.records.run import Story
 from mesh.storage import keys
-from mesh.storage.table import Cancelled, ConditionFailed, Table, Why, Write, put, update
+from mesh.storage.table import Cancelled, ConditionFailed, Table, Why
+from mesh.storage.writes import Write, put, update
 
 
 class LostEntry(Exception):

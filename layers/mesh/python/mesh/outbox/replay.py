@@ -19,7 +19,8 @@ from mesh.records.install import EndpointState, InstallState
 from mesh.records.outbox import AttemptEnd, Entry, EntryState, Replay
 from mesh.storage import keys
 from mesh.storage.queues import Bell
-from mesh.storage.table import ConditionFailed, Table, delete, update
+from mesh.storage.table import ConditionFailed, Table
+from mesh.storage.writes import delete, update
 
 
 class ReplayWorker:

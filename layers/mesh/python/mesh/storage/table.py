@@ -2,14 +2,10 @@
 
 Refuses to guess: a lost race (`ConditionFailed`, `Cancelled`) is told by DynamoDB's code alone, and
 a write whose answer was lost is `Failed(outcome_unknown=True)`, never taken for either.
-
-Expressions name attributes with a number sign (`SET #due_at = :t`), so that no attribute can be a
-reserved word; the names are filled in here. Values are plain, and `None` is never written.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -32,10 +28,10 @@ from mesh.kernel.limits import (
     CONFLICT_BACKOFF_MS_MIN,
     SINGLE_WRITE_TRIES,
 )
-from mesh.storage.items import Item, decode_item, encode, encode_item
-from mesh.storage.keys import ITEM_VERSION, Key
+from mesh.storage.items import Item, decode_item
+from mesh.storage.keys import Key
+from mesh.storage.writes import Kind, Write, key_of
 
-_NAME: Final = re.compile(r"#([a-z_0-9]+)")
 _THROTTLED: Final = frozenset(
     {
         "ProvisionedThroughputExceededException",
@@ -89,69 +85,6 @@ class Cancelled(Exception):
         return all(reason.why in (Why.PASSED, Why.CONFLICT) for reason in self.reasons)
 
 
-class Kind(StrEnum):
-    """What a write does."""
-
-    PUT = "Put"
-    UPDATE = "Update"
-    DELETE = "Delete"
-    CHECK = "ConditionCheck"
-
-
-class Write(msgspec.Struct, frozen=True):
-    """One write, alone or in a transaction. Made by `put`, `update`, `delete` and `check`."""
-
-    kind: Kind
-    key: Key
-    item: Mapping[str, Any] | None = None
-    update: str = ""
-    condition: str = ""
-    values: Mapping[str, Any] = msgspec.field(default_factory=dict)
-
-    def parameters(self, table: str) -> dict[str, Any]:
-        """The write as DynamoDB's API takes it."""
-        parameters: dict[str, Any] = {"TableName": table}
-        if self.kind is Kind.PUT:
-            parameters["Item"] = encode_item(
-                {"v": ITEM_VERSION, **(self.item or {}), "pk": self.key.pk, "sk": self.key.sk}
-            )
-        else:
-            parameters["Key"] = _key(self.key)
-        text = self.condition
-        if self.kind is Kind.UPDATE:
-            parameters["UpdateExpression"] = self.update
-            text = f"{self.update} {self.condition}"
-        if self.condition:
-            parameters["ConditionExpression"] = self.condition
-        names = {f"#{name}": name for name in _NAME.findall(text)}
-        if names:
-            parameters["ExpressionAttributeNames"] = names
-        values = {f":{name}": encode(value) for name, value in self.values.items()}
-        if values:
-            parameters["ExpressionAttributeValues"] = values
-        return parameters
-
-
-def put(key: Key, item: Mapping[str, Any], condition: str = "", **values: Any) -> Write:
-    """Writes a whole item."""
-    return Write(Kind.PUT, key, item=item, condition=condition, values=values)
-
-
-def update(key: Key, expression: str, condition: str = "", **values: Any) -> Write:
-    """Changes attributes of an item."""
-    return Write(Kind.UPDATE, key, update=expression, condition=condition, values=values)
-
-
-def delete(key: Key, condition: str = "", **values: Any) -> Write:
-    """Deletes an item."""
-    return Write(Kind.DELETE, key, condition=condition, values=values)
-
-
-def check(key: Key, condition: str, **values: Any) -> Write:
-    """Changes nothing; a transaction fails where the condition does not hold."""
-    return Write(Kind.CHECK, key, condition=condition, values=values)
-
-
 class Page(msgspec.Struct, frozen=True):
     """Some items of a query, and the key after which the next page begins (None at the end)."""
 
@@ -181,7 +114,9 @@ class Table:
     def get(self, key: Key) -> Item | None:
         """The item, read consistently; None when absent. Raises Failed."""
         answer = self._call(
-            lambda: self._client.get_item(TableName=self._name, Key=_key(key), ConsistentRead=True)
+            lambda: self._client.get_item(
+                TableName=self._name, Key=key_of(key), ConsistentRead=True
+            )
         )
         item = answer.get("Item")
         return None if item is None else decode_item(item)
@@ -348,7 +283,7 @@ class Table:
 
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
         """Up to 100 items by key, read consistently; absent ones are left out. Raises Failed."""
-        wanted = [_key(key) for key in dict.fromkeys(keys)]
+        wanted = [key_of(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
         tries = 0
         while wanted:
@@ -416,10 +351,6 @@ class Table:
             raise Failed(
                 "unavailable", "the table did not answer; try again", outcome_unknown=True
             ) from None
-
-
-def _key(key: Key) -> dict[str, Any]:
-    return {"pk": {"S": key.pk}, "sk": {"S": key.sk}}
 
 
 def _code(error: ClientError) -> str:

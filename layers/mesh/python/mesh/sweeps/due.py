@@ -40,7 +40,8 @@ from mesh.storage import keys
 from mesh.storage.conversations import find_outbox_head, read_head
 from mesh.storage.keys import Key
 from mesh.storage.queues import Bell
-from mesh.storage.table import Cancelled, ConditionFailed, Table, delete, put, update
+from mesh.storage.table import Cancelled, ConditionFailed, Table
+from mesh.storage.writes import delete, put, update
 
 _PLACE: Final = "due"
 

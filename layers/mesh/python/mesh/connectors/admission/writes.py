@@ -32,7 +32,7 @@ from mesh.kernel.limits import (
 )
 from mesh.records.run import Claim, RunStatus
 from mesh.storage import keys
-from mesh.storage.table import Write, put, update
+from mesh.storage.writes import Write, put, update
 
 
 class Writes(msgspec.Struct):

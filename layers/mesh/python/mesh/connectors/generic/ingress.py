@@ -41,7 +41,8 @@ from mesh.security.signing import (
 )
 from mesh.storage import keys
 from mesh.storage.queues import Bell
-from mesh.storage.table import ConditionFailed, Table, update
+from mesh.storage.table import ConditionFailed, Table
+from mesh.storage.writes import update
 
 KIND: Final = "generic"
 AGENT_PAUSED_RETRY_S: Final = 300

@@ -6,6 +6,7 @@ or failed), 2 (bad usage) or 3 (try again later).
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -120,4 +121,7 @@ def main() -> None:
     sys.stdin = sys.stdin or nothing.open(encoding="utf-8")
     sys.stdout = sys.stdout or nothing.open("w", encoding="utf-8")
     sys.stderr = sys.stderr or nothing.open("w", encoding="utf-8")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names from outside are of every script
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))

@@ -100,7 +100,7 @@ def report(
         invocation.terminal.document(
             {"http_status": answer.status, "message_id": message_id, "response": answer.json}
         )
-    if answer.status in (200, 202):
+    if answer.status in (200, 202) and document.get("status") in ("accepted", "duplicate"):
         engagement = document.get("engagement") or {}
         if not invocation.as_json:
             invocation.terminal.fields(
@@ -115,7 +115,8 @@ def report(
             )
             invocation.terminal.say(f"\nnext: mesh explain {document.get('id')}")
         return 0
-    error = document.get("error") or {}
+    error = document.get("error")
+    error = error if isinstance(error, dict) else {}
     code = clean(error.get("code") or document.get("message") or "no code")
     hint = ""
     if answer.status == 401:
@@ -124,11 +125,16 @@ def report(
         hint = f"; then: mesh connector enable {connector}"
     elif answer.status in (429, 502, 503, 504):
         hint = f"; send it again later with --message-id {message_id}"
+    elif answer.status < 300:
+        hint = "; that is no answer of Mesh: is the URL right?"
     elif answer.status == 409:
         where = f"--connector {connector} --conversation {conversation}"
         hint = f"; see: mesh explain {where} {message_id}"
+    fields = error.get("fields")
     problems = "; ".join(
-        f"{clean(f.get('path'))}: {clean(f.get('problem'))}" for f in error.get("fields") or ()
+        f"{clean(field.get('path'))}: {clean(field.get('problem'))}"
+        for field in (fields if isinstance(fields, list) else ())
+        if isinstance(field, dict)
     )
     detail = f" ({problems})" if problems else ""
     click.echo(f"mesh: {answer.status} {code}{detail}{hint}", err=True)
