@@ -100,6 +100,10 @@ DELIVERY_SETTINGS_FRESH_MS: Final = 1_000
 s."""
 DEGRADED_AFTER_FAILURES: Final = 5
 PROBE_EVERY_MS: Final = 60_000
+DEGRADED_MS_MAX: Final = DAY_MS
+"""An endpoint that fails for so long is paused, until an operator resumes it."""
+DEGRADED_NOTICES: Final = (0.5, 0.9)
+"""At which parts of that time its operator is told."""
 TICK_SLACK_MS: Final = 5_000
 """Schedules tick a little early at times, and a pass takes its time: what is due a minute later is
 marked by so much less, or it would wait for the tick after the next."""
@@ -126,7 +130,6 @@ INSTALLS_PER_AGENT_MAX: Final = 90
 """So many rows an agent's pause can change in one transaction."""
 OVERLAP_S_DEFAULT: Final = 86_400
 OVERLAP_S_MAX: Final = 30 * 86_400
-PRINCIPAL_KEPT_MS: Final = 30_000
 IDEMPOTENCY_KEPT_MS: Final = DAY_MS
 DISABLE_WAIT_S: Final = 15
 TOKEN_DAYS_DEFAULT: Final = 90
