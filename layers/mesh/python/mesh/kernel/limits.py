@@ -15,6 +15,8 @@ DUE_SHARDS: Final = 64
 LIST_SHARDS: Final = 4
 AUDIT_SHARDS: Final = 16
 SINGLE_WRITE_TRIES: Final = 8
+BATCH_KEYS_MAX: Final = 100
+"""DynamoDB takes no more in one batch read."""
 TRANSACTION_TRIES: Final = 12
 CONFLICT_BACKOFF_MS_MIN: Final = 10
 CONFLICT_BACKOFF_MS_MAX: Final = 200

@@ -24,6 +24,7 @@ from mesh.kernel.errors import Failed, Phase
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import (
     AWS_ATTEMPTS,
+    BATCH_KEYS_MAX,
     CONFLICT_BACKOFF_MS_MAX,
     CONFLICT_BACKOFF_MS_MIN,
     SINGLE_WRITE_TRIES,
@@ -282,11 +283,21 @@ class Table:
         )
 
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
-        """Up to 100 items by key, read consistently; absent ones are left out. Raises Failed."""
+        """Items by key, read consistently, a hundred a call; absent ones are left out.
+
+        Raises Failed.
+        """
         wanted = [key_of(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
-        tries = 0
-        while wanted:
+        for first in range(0, len(wanted), BATCH_KEYS_MAX):
+            self._get_batch(wanted[first : first + BATCH_KEYS_MAX], found)
+        return found
+
+    def _get_batch(self, wanted: list[dict[str, Any]], found: dict[Key, Item]) -> None:
+        """Reads one batch into `found`, asking again for what DynamoDB left unprocessed."""
+        for attempt in range(SINGLE_WRITE_TRIES):
+            if attempt:
+                self.back_off()
             request = {self._name: {"Keys": wanted, "ConsistentRead": True}}
             answer = self._call(
                 lambda request=request: self._client.batch_get_item(RequestItems=request)  # type: ignore[misc]
@@ -295,12 +306,9 @@ class Table:
                 item = decode_item(attributes)
                 found[Key(item["pk"], item["sk"])] = item
             wanted = answer.get("UnprocessedKeys", {}).get(self._name, {}).get("Keys", [])
-            tries += 1
-            if wanted and tries >= SINGLE_WRITE_TRIES:
-                raise Failed("unavailable", "the table is busy; try again", Phase.BEFORE)
-            if wanted:
-                self.back_off()
-        return found
+            if not wanted:
+                return
+        raise Failed("unavailable", "the table is busy; try again", Phase.BEFORE)
 
     def _query(
         self, parameters: dict[str, Any], limit: int | None, after: dict[str, Any] | None
