@@ -38,6 +38,8 @@ class Secrets(StrEnum):
     """kms:Decrypt under Mesh's encryption context."""
     SEAL = "seal"
     """kms:GenerateDataKey under Mesh's encryption context."""
+    SEAL_VALUES = "seal_values"
+    """kms:GenerateDataKey under the encryption context of a value that an agent owns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,16 @@ FUNCTIONS: tuple[Function, ...] = (
         ("POST", "/api/agents/{slug}/resume"),
         table=CHANGE | {Allow.INDEXES},
         rings=("turns",),
+    ),
+    _operator(
+        "vault",
+        ("GET", "/api/agents/{slug}/vault"),
+        ("PUT", "/api/agents/{slug}/vault/{name}"),
+        ("DELETE", "/api/agents/{slug}/vault/{name}"),
+        ("PUT", "/api/agents/{slug}/model-key"),
+        ("DELETE", "/api/agents/{slug}/model-key"),
+        table=CHANGE,
+        secrets=frozenset({Secrets.SEAL_VALUES}),
     ),
     _operator(
         "connectors",

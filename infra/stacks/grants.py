@@ -17,8 +17,12 @@ from infra.topology import TABLE, Allow, Function, Secrets
 AUDIT_PARTITIONS: Final = "AUDIT#*"
 """The partitions of audit rows, as `mesh.storage.keys.audit` makes them."""
 
-SECRETS_CONTEXT: Final = {"mesh": "instance-key"}
-"""The encryption context that the secrets key demands (`mesh.control.instance_key`)."""
+INSTANCE_CONTEXT: Final = {"mesh": "instance-key"}
+"""The encryption context of the instance key (`mesh.control.instance_key`)."""
+
+VALUE_CONTEXT: Final = {"owner_type": "agent"}
+"""What the encryption contexts of all values that agents own have in common
+(`mesh.control.vault`)."""
 
 TABLE_ACTIONS: Final = {
     Allow.READ: ("GetItem", "BatchGetItem", "Query"),
@@ -27,7 +31,17 @@ TABLE_ACTIONS: Final = {
     Allow.INDEXES: ("Query",),
 }
 
-SECRETS_ACTIONS: Final = {Secrets.OPEN: "kms:Decrypt", Secrets.SEAL: "kms:GenerateDataKey"}
+SECRETS_ACTIONS: Final = {
+    Secrets.OPEN: "kms:Decrypt",
+    Secrets.SEAL: "kms:GenerateDataKey",
+    Secrets.SEAL_VALUES: "kms:GenerateDataKey",
+}
+
+SECRETS_STATEMENTS: Final = (
+    ("WrapSecrets", INSTANCE_CONTEXT, frozenset({Secrets.OPEN, Secrets.SEAL})),
+    ("WrapValues", VALUE_CONTEXT, frozenset({Secrets.SEAL_VALUES})),
+)
+"""Name, demanded encryption context, and what is allowed under it."""
 
 
 def statements(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:
@@ -39,18 +53,18 @@ def statements(function: Function, state: Stateful) -> Iterator[iam.PolicyStatem
             actions=["sqs:SendMessage"],
             resources=[state.queues[name].queue_arn for name in function.rings],
         )
-    if function.secrets:
-        yield iam.PolicyStatement(
-            sid="WrapSecrets",
-            actions=sorted(SECRETS_ACTIONS[allowed] for allowed in function.secrets),
-            resources=[state.secrets_key.key_arn],
-            conditions={
-                "StringEquals": {
-                    f"kms:EncryptionContext:{name}": value
-                    for name, value in SECRETS_CONTEXT.items()
-                }
-            },
-        )
+    for sid, context, of_it in SECRETS_STATEMENTS:
+        if granted := function.secrets & of_it:
+            yield iam.PolicyStatement(
+                sid=sid,
+                actions=sorted(SECRETS_ACTIONS[allowed] for allowed in granted),
+                resources=[state.secrets_key.key_arn],
+                conditions={
+                    "StringEquals": {
+                        f"kms:EncryptionContext:{name}": value for name, value in context.items()
+                    }
+                },
+            )
 
 
 def _table(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:

@@ -7,9 +7,15 @@ import pytest
 from infra import topology
 from infra.stacks import grants
 from infra.topology import Allow, Secrets
-from mesh.control import instance_key
+from mesh.control import instance_key, vault
 from mesh.storage import keys
 from tests.infra.reading import Reading, listed
+
+WRAPPING = {
+    "WrapSecrets": ({Secrets.OPEN, Secrets.SEAL}, instance_key.CONTEXT),
+    "WrapValues": ({Secrets.SEAL_VALUES}, {"owner_type": vault.OWNER_TYPE}),
+}
+"""What each statement allows, and under which encryption context."""
 
 EVERY = pytest.mark.parametrize("function", topology.FUNCTIONS, ids=lambda f: f.name)
 
@@ -72,15 +78,28 @@ def test_a_function_rings_the_queues_of_the_topology_alone(
 def test_the_secrets_key_answers_functions_that_are_granted_it_under_meshs_context(
     reading: Reading, function: topology.Function
 ) -> None:
-    wrap = [s for s in reading.statements(function) if s.get("Sid") == "WrapSecrets"]
-    assert bool(wrap) is bool(function.secrets)
-    for statement in wrap:
+    wrap = {s["Sid"]: s for s in reading.statements(function) if s.get("Sid") in WRAPPING}
+    granted = {
+        sid: function.secrets & allowed
+        for sid, (allowed, _) in WRAPPING.items()
+        if function.secrets & allowed
+    }
+    assert wrap.keys() == granted.keys()
+    for sid, statement in wrap.items():
         assert set(listed(statement["Action"])) == {
-            grants.SECRETS_ACTIONS[allowed] for allowed in function.secrets
+            grants.SECRETS_ACTIONS[allowed] for allowed in granted[sid]
         }
         assert statement["Condition"]["StringEquals"] == {
-            f"kms:EncryptionContext:{name}": value for name, value in instance_key.CONTEXT.items()
+            f"kms:EncryptionContext:{name}": value for name, value in WRAPPING[sid][1].items()
         }
+
+
+def test_the_context_of_every_value_that_an_agent_owns_is_one_that_the_role_allows() -> None:
+    for context in (
+        vault.value_context("agt_1", "github", 1),
+        vault.model_key_context("agt_1", "openai https://api.openai.com", 1),
+    ):
+        assert grants.VALUE_CONTEXT.items() <= context.encryption_context().items()
 
 
 @EVERY
@@ -90,12 +109,14 @@ def test_the_tables_key_answers_functions_through_dynamodb_alone(
     for statement in reading.statements(function):
         if any(a.startswith("kms:") for a in listed(statement["Action"])):
             condition = statement["Condition"]["StringEquals"]
-            assert "kms:ViaService" in condition or statement["Sid"] == "WrapSecrets"
+            assert "kms:ViaService" in condition or statement["Sid"] in WRAPPING
 
 
 def test_only_the_operators_side_seals_secrets() -> None:
     sealing = {f.name for f in topology.FUNCTIONS if Secrets.SEAL in f.secrets}
     assert sealing == {"operator_connectors", "operator_bootstrap"}
+    values = {f.name for f in topology.FUNCTIONS if Secrets.SEAL_VALUES in f.secrets}
+    assert values == {"operator_vault"}
 
 
 def test_the_functions_that_face_the_world_cannot_write_audit_rows() -> None:

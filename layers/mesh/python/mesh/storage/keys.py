@@ -1,7 +1,8 @@
 """Owns every key of the one table, and of its two indexes.
 
 Refuses a caller's own value: what callers name enters a key only as a hash (`kernel.ids.hashed`),
-because a key holds 2,048 and 1,024 bytes, and because joined raw values collide.
+because a key holds 2,048 and 1,024 bytes, and because joined raw values collide. What operators
+name is of a few short ASCII characters, and comes last.
 
     INS#<install>            SETTINGS, SECRET#<version>  read together by ingress (prefix `SE`)
                              DELIVERY                    the endpoint's health and its eight slots
@@ -15,7 +16,7 @@ because a key holds 2,048 and 1,024 bytes, and because joined raw values collide
     RATE#<install>#<minute>  <shard>
     CAPS#<install>           ACTOR#…, CONVERSATION#…     who was active; COUNT#<kind>#<shard>
     REFUSED#<install>#<day>  <minute>#<reason>
-    AGENT#<agent>            SETTINGS, INS#<install>
+    AGENT#<agent>            SETTINGS, INS#<install>, VAULT#<name>, MODEL_KEY
     AGENTS                   <slug>
     OPERATORS                <operator>
     TOKEN#<look-up prefix>   TOKEN
@@ -53,6 +54,7 @@ STEP: Final = "STEP#"
 DELIVERY: Final = "DELIVERY"
 REPLAY: Final = "REPLAY"
 STORY: Final = "STORY"
+VAULT: Final = "VAULT#"
 AFTER_ALL: Final = "~"
 
 
@@ -168,6 +170,14 @@ def agent(agent_id: str) -> Key:
 
 def agent_install(agent_id: str, install_id: str) -> Key:
     return Key(f"AGENT#{agent_id}", f"INS#{install_id}")
+
+
+def vault_value(agent_id: str, name: str) -> Key:
+    return Key(agent(agent_id).pk, f"{VAULT}{name}")
+
+
+def model_key(agent_id: str) -> Key:
+    return Key(agent(agent_id).pk, "MODEL_KEY")
 
 
 def slug(slug: str) -> Key:
