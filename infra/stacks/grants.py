@@ -31,17 +31,19 @@ TABLE_ACTIONS: Final = {
     Allow.INDEXES: ("Query",),
 }
 
-SECRETS_ACTIONS: Final = {
-    Secrets.OPEN: "kms:Decrypt",
+NEWEST_KEY_ACTIONS: Final = {
     Secrets.SEAL: "kms:GenerateDataKey",
     Secrets.SEAL_VALUES: "kms:GenerateDataKey",
+    Secrets.REWRAP: "kms:ReEncryptTo",
 }
+EVERY_KEY_ACTIONS: Final = {Secrets.OPEN: "kms:Decrypt", Secrets.REWRAP: "kms:ReEncryptFrom"}
+"""What each needs of the newest secrets key, and of every one that there has been."""
 
-SECRETS_STATEMENTS: Final = (
-    ("WrapSecrets", INSTANCE_CONTEXT, frozenset({Secrets.OPEN, Secrets.SEAL})),
-    ("WrapValues", VALUE_CONTEXT, frozenset({Secrets.SEAL_VALUES})),
+UNDER_CONTEXTS: Final = (
+    ("Secrets", INSTANCE_CONTEXT, frozenset({Secrets.OPEN, Secrets.SEAL, Secrets.REWRAP})),
+    ("Values", VALUE_CONTEXT, frozenset({Secrets.SEAL_VALUES, Secrets.REWRAP})),
 )
-"""Name, demanded encryption context, and what is allowed under it."""
+"""What is wrapped, the encryption context that it demands, and what is allowed under that."""
 
 
 def statements(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:
@@ -53,18 +55,28 @@ def statements(function: Function, state: Stateful) -> Iterator[iam.PolicyStatem
             actions=["sqs:SendMessage"],
             resources=[state.queues[name].queue_arn for name in function.rings],
         )
-    for sid, context, of_it in SECRETS_STATEMENTS:
-        if granted := function.secrets & of_it:
-            yield iam.PolicyStatement(
-                sid=sid,
-                actions=sorted(SECRETS_ACTIONS[allowed] for allowed in granted),
-                resources=[state.secrets_key.key_arn],
-                conditions={
-                    "StringEquals": {
-                        f"kms:EncryptionContext:{name}": value for name, value in context.items()
-                    }
-                },
-            )
+    yield from _secrets(function, state)
+
+
+def _secrets(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:
+    for what, context, under_it in UNDER_CONTEXTS:
+        for verb, actions, of_keys in (
+            ("Wrap", NEWEST_KEY_ACTIONS, [state.secrets_key]),
+            ("Open", EVERY_KEY_ACTIONS, state.secrets_keys),
+        ):
+            allowed = sorted(actions[a] for a in function.secrets & under_it & actions.keys())
+            if allowed:
+                yield iam.PolicyStatement(
+                    sid=f"{verb}{what}",
+                    actions=allowed,
+                    resources=[key.key_arn for key in of_keys],
+                    conditions={
+                        "StringEquals": {
+                            f"kms:EncryptionContext:{name}": value
+                            for name, value in context.items()
+                        }
+                    },
+                )
 
 
 def _table(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:

@@ -765,6 +765,7 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
             {"name": "y", "role": "viewer", "version": 1},
             "operator.update",
         ),
+        "goOnWithRewrap": ("/api/instance/rewrap", None, "instance.rewrap"),
         "revokeOperator": (f"/api/operators/{other}", None, "operator.revoke"),
         "deleteConnector": (one, None, "connector.delete"),
     }

@@ -11,11 +11,21 @@ from mesh.control import instance_key, vault
 from mesh.storage import keys
 from tests.infra.reading import Reading, listed
 
-WRAPPING = {
-    "WrapSecrets": ({Secrets.OPEN, Secrets.SEAL}, instance_key.CONTEXT),
-    "WrapValues": ({Secrets.SEAL_VALUES}, {"owner_type": vault.OWNER_TYPE}),
+CONTEXTS = {
+    "Secrets": instance_key.CONTEXT,
+    "Values": {"owner_type": vault.OWNER_TYPE},
 }
-"""What each statement allows, and under which encryption context."""
+GRANTED = {
+    Secrets.OPEN: {("OpenSecrets", "kms:Decrypt")},
+    Secrets.SEAL: {("WrapSecrets", "kms:GenerateDataKey")},
+    Secrets.SEAL_VALUES: {("WrapValues", "kms:GenerateDataKey")},
+    Secrets.REWRAP: {
+        (f"{verb}{what}", f"kms:ReEncrypt{way}")
+        for verb, way in (("Open", "From"), ("Wrap", "To"))
+        for what in CONTEXTS
+    },
+}
+"""The statement and the action of each thing that a function may do with the secrets keys."""
 
 EVERY = pytest.mark.parametrize("function", topology.FUNCTIONS, ids=lambda f: f.name)
 
@@ -78,19 +88,14 @@ def test_a_function_rings_the_queues_of_the_topology_alone(
 def test_the_secrets_key_answers_functions_that_are_granted_it_under_meshs_context(
     reading: Reading, function: topology.Function
 ) -> None:
-    wrap = {s["Sid"]: s for s in reading.statements(function) if s.get("Sid") in WRAPPING}
-    granted = {
-        sid: function.secrets & allowed
-        for sid, (allowed, _) in WRAPPING.items()
-        if function.secrets & allowed
+    found = [s for s in reading.statements(function) if s.get("Sid", "")[4:] in CONTEXTS]
+    assert {(s["Sid"], action) for s in found for action in listed(s["Action"])} == {
+        each for allowed in function.secrets for each in GRANTED[allowed]
     }
-    assert wrap.keys() == granted.keys()
-    for sid, statement in wrap.items():
-        assert set(listed(statement["Action"])) == {
-            grants.SECRETS_ACTIONS[allowed] for allowed in granted[sid]
-        }
+    for statement in found:
         assert statement["Condition"]["StringEquals"] == {
-            f"kms:EncryptionContext:{name}": value for name, value in WRAPPING[sid][1].items()
+            f"kms:EncryptionContext:{name}": value
+            for name, value in CONTEXTS[statement["Sid"][4:]].items()
         }
 
 
@@ -109,7 +114,7 @@ def test_the_tables_key_answers_functions_through_dynamodb_alone(
     for statement in reading.statements(function):
         if any(a.startswith("kms:") for a in listed(statement["Action"])):
             condition = statement["Condition"]["StringEquals"]
-            assert "kms:ViaService" in condition or statement["Sid"] in WRAPPING
+            assert "kms:ViaService" in condition or statement["Sid"][4:] in CONTEXTS
 
 
 def test_only_the_operators_side_seals_secrets() -> None:
@@ -117,6 +122,8 @@ def test_only_the_operators_side_seals_secrets() -> None:
     assert sealing == {"operator_connectors", "operator_bootstrap"}
     values = {f.name for f in topology.FUNCTIONS if Secrets.SEAL_VALUES in f.secrets}
     assert values == {"operator_vault"}
+    rewrapping = {f.name for f in topology.FUNCTIONS if Secrets.REWRAP in f.secrets}
+    assert rewrapping == {"operator_instance"}
 
 
 def test_the_functions_that_face_the_world_cannot_write_audit_rows() -> None:

@@ -19,6 +19,7 @@ SECRETS = {
     Secrets.OPEN: "Decrypt",
     Secrets.SEAL: "GenerateDataKey",
     Secrets.SEAL_VALUES: "GenerateDataKey",
+    Secrets.REWRAP: "ReEncrypt",
 }
 
 
@@ -41,6 +42,7 @@ def use_agents_and_operators(api: Api) -> None:
     api.ok("PUT", "/api/agents/bob", {"version": agent["version"]})
     api.ok("POST", "/api/agents/bob/pause")
     api.ok("POST", "/api/agents/bob/resume")
+    api.ok("GET", "/api/instance/rewrap")
     for kept in ("vault/github", "model-key"):
         api.ok("PUT", f"/api/agents/bob/{kept}", {"value": "kept"})
         api.ok("GET", "/api/agents/bob/vault")
@@ -78,6 +80,7 @@ def use_stories(system: System, api: Api, made: Made) -> None:
     system.settle()
     system.clock.forward(4)  # longer than an index lags
     out = run.replace("run_", "out_")
+    api.ok("POST", "/api/instance/rewrap")
     for path in (
         "/api/agents/bob/runs",
         f"/api/runs/{run}",

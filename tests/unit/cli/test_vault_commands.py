@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.unit.cli.test_commands import AGENT, Api, Line, one_line
@@ -127,3 +128,52 @@ def test_a_models_key_alone_is_put_or_forgotten_without_touching_the_settings(
     piped(VALUE)
     line = ("agent", "update", "ada", "--model-key-stdin", "--forget-model-key")
     assert mesh(*line)[0] == 2
+
+
+# ---- the master key
+
+
+def rewrap_state(status: str, done: int) -> dict[str, object]:
+    return {
+        "status": status,
+        "done": done,
+        "total": 3,
+        "rewrapped": done,
+        "unopenable": 0,
+        "started_at": "2026-11-30T05:42:35.123Z",
+        "ended_at": None,
+    }
+
+
+class Steps(Api):
+    """Answers one state after another."""
+
+    def __init__(self, *states: dict[str, object]) -> None:
+        super().__init__()
+        self.states = iter(states)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.on("POST /api/instance/rewrap", 202, next(self.states))
+        return super().__call__(request)
+
+
+@pytest.mark.parametrize(("ends", "code"), [("done", 0), ("failed", 1)])
+def test_a_rewrap_goes_on_until_it_has_ended_and_tells_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ends: str, code: int
+) -> None:
+    states = (rewrap_state("running", 1), rewrap_state("running", 2), rewrap_state(ends, 3))
+    mesh = Line(Steps(*states), tmp_path, capsys)
+    ended, out, err = mesh("secret", "rewrap")
+    assert ended == code
+    assert err.splitlines() == ["1 of 3", "2 of 3"]
+    assert "3 of 3" in out
+    mesh = Line(Steps(*states), tmp_path, capsys)
+    ended, out, err = mesh("secret", "rewrap", "--json")
+    assert (ended, err, json.loads(out)) == (code, "", states[-1])
+
+
+def test_how_far_a_rewrap_is_can_be_asked_without_going_on(mesh: Line, api: Api) -> None:
+    api.on("GET /api/instance/rewrap", 200, rewrap_state("running", 1))
+    code, out, _ = mesh("secret", "rewrap", "--status")
+    assert (code, [request.method for request in api.requests]) == (0, ["GET"])
+    assert "1 of 3" in out

@@ -253,6 +253,7 @@ _BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
             "runs",
             "operators",
             "audit",
+            "instance",
             "bootstrap",
         )
     },

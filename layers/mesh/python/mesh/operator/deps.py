@@ -20,7 +20,7 @@ from mesh.storage.table import Table
 if TYPE_CHECKING:
     from mesh.control.instance_key import InstanceKeys
     from mesh.security.egress.contract import Egress
-    from mesh.security.sealing import KeyWrapper
+    from mesh.storage.kms import KmsWrapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class OperatorDeps:
 
     table: Table
     instance_keys: InstanceKeys
-    key_wrapper: KeyWrapper
+    key_wrapper: KmsWrapper
     bell: Bell
     clock: Clock
     ids: Ids

@@ -15,6 +15,7 @@ from mesh.control.audit import AuditTrail
 from mesh.control.enablement import Enablement
 from mesh.control.installs import Installs
 from mesh.control.operators import Operators
+from mesh.control.rewrap import Rewrapping
 from mesh.control.rotation import Rotation
 from mesh.control.vault import Vault
 from mesh.operator.deps import OperatorDeps
@@ -81,6 +82,13 @@ class ControlPlane:
         deps = self.deps
         return Vault(
             deps.table, deps.clock, deps.random, audit=self.audit, wrapper=deps.key_wrapper
+        )
+
+    @cached_property
+    def rewrapping(self) -> Rewrapping:
+        deps = self.deps
+        return Rewrapping(
+            deps.table, deps.clock, deps.ids, audit=self.audit, wrapper=deps.key_wrapper
         )
 
     @cached_property

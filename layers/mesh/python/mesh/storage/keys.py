@@ -22,7 +22,7 @@ name is of a few short ASCII characters, and comes last.
     TOKEN#<look-up prefix>   TOKEN
     MINTED#<hash>            MINTED                      what an Idempotency-Key already made
     AUDIT#<day>#<shard>      <ulid>
-    INSTANCE                 KEY, SWEEP#<shard>
+    INSTANCE                 KEY, REWRAP, SWEEP#<shard>
 
 Sort keys are chosen so that `ORDER`, `OUTBOX` and the first `PEND#…` are neighbours: one query with
 a limit of three answers everything that a worker asks of a conversation.
@@ -54,6 +54,7 @@ STEP: Final = "STEP#"
 DELIVERY: Final = "DELIVERY"
 REPLAY: Final = "REPLAY"
 STORY: Final = "STORY"
+MODEL_KEY: Final = "MODEL_KEY"
 VAULT: Final = "VAULT#"
 AFTER_ALL: Final = "~"
 
@@ -177,7 +178,12 @@ def vault_value(agent_id: str, name: str) -> Key:
 
 
 def model_key(agent_id: str) -> Key:
-    return Key(agent(agent_id).pk, "MODEL_KEY")
+    return Key(agent(agent_id).pk, MODEL_KEY)
+
+
+def agent_of(key: Key) -> str:
+    """The id of the agent in whose partition `key` lies."""
+    return key.pk.removeprefix("AGENT#")
 
 
 def slug(slug: str) -> Key:
@@ -203,6 +209,10 @@ def audit(at_ms: int, ulid: str) -> Key:
 
 def instance_key() -> Key:
     return Key("INSTANCE", "KEY")
+
+
+def rewrap() -> Key:
+    return Key("INSTANCE", "REWRAP")
 
 
 def sweep_place(name: str) -> Key:
