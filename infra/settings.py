@@ -60,6 +60,10 @@ class Environment:
     unproven_per_minute_alarm: int = 600
     """Answers 401 at ingress; a flood of unsigned requests, or a caller whose secret went stale."""
 
+    secrets_keys: int = 1
+    """How many master keys there have been. One more makes a new one, which wraps from then on;
+    those before it stay and open what they have wrapped."""
+
     break_glass_role: str = "mesh-break-glass"
     """The one role that may disable the keys or schedule their deletion."""
 

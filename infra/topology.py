@@ -38,6 +38,11 @@ class Secrets(StrEnum):
     """kms:Decrypt under Mesh's encryption context."""
     SEAL = "seal"
     """kms:GenerateDataKey under Mesh's encryption context."""
+    REWRAP = "rewrap"
+    """kms:ReEncryptFrom any key that has wrapped secrets, and kms:ReEncryptTo the newest, under
+    either context."""
+    SEAL_VALUES = "seal_values"
+    """kms:GenerateDataKey under the encryption context of a value that an agent owns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +226,16 @@ FUNCTIONS: tuple[Function, ...] = (
         rings=("turns",),
     ),
     _operator(
+        "vault",
+        ("GET", "/api/agents/{slug}/vault"),
+        ("PUT", "/api/agents/{slug}/vault/{name}"),
+        ("DELETE", "/api/agents/{slug}/vault/{name}"),
+        ("PUT", "/api/agents/{slug}/model-key"),
+        ("DELETE", "/api/agents/{slug}/model-key"),
+        table=CHANGE,
+        secrets=frozenset({Secrets.SEAL_VALUES}),
+    ),
+    _operator(
         "connectors",
         ("GET", "/api/agents/{slug}/connectors"),
         ("POST", "/api/agents/{slug}/connectors"),
@@ -266,6 +281,13 @@ FUNCTIONS: tuple[Function, ...] = (
         table=CHANGE,
     ),
     _operator("audit", ("GET", "/api/audit")),
+    _operator(
+        "instance",
+        ("GET", "/api/instance/rewrap"),
+        ("POST", "/api/instance/rewrap"),
+        table=CHANGE,
+        secrets=frozenset({Secrets.REWRAP}),
+    ),
     Function(
         name="operator_bootstrap",
         timeout_s=29,

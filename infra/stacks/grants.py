@@ -17,8 +17,12 @@ from infra.topology import TABLE, Allow, Function, Secrets
 AUDIT_PARTITIONS: Final = "AUDIT#*"
 """The partitions of audit rows, as `mesh.storage.keys.audit` makes them."""
 
-SECRETS_CONTEXT: Final = {"mesh": "instance-key"}
-"""The encryption context that the secrets key demands (`mesh.control.instance_key`)."""
+INSTANCE_CONTEXT: Final = {"mesh": "instance-key"}
+"""The encryption context of the instance key (`mesh.control.instance_key`)."""
+
+VALUE_CONTEXT: Final = {"owner_type": "agent"}
+"""What the encryption contexts of all values that agents own have in common
+(`mesh.control.vault`)."""
 
 TABLE_ACTIONS: Final = {
     Allow.READ: ("GetItem", "BatchGetItem", "Query"),
@@ -27,7 +31,19 @@ TABLE_ACTIONS: Final = {
     Allow.INDEXES: ("Query",),
 }
 
-SECRETS_ACTIONS: Final = {Secrets.OPEN: "kms:Decrypt", Secrets.SEAL: "kms:GenerateDataKey"}
+NEWEST_KEY_ACTIONS: Final = {
+    Secrets.SEAL: "kms:GenerateDataKey",
+    Secrets.SEAL_VALUES: "kms:GenerateDataKey",
+    Secrets.REWRAP: "kms:ReEncryptTo",
+}
+EVERY_KEY_ACTIONS: Final = {Secrets.OPEN: "kms:Decrypt", Secrets.REWRAP: "kms:ReEncryptFrom"}
+"""What each needs of the newest secrets key, and of every one that there has been."""
+
+UNDER_CONTEXTS: Final = (
+    ("Secrets", INSTANCE_CONTEXT, frozenset({Secrets.OPEN, Secrets.SEAL, Secrets.REWRAP})),
+    ("Values", VALUE_CONTEXT, frozenset({Secrets.SEAL_VALUES, Secrets.REWRAP})),
+)
+"""What is wrapped, the encryption context that it demands, and what is allowed under that."""
 
 
 def statements(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:
@@ -39,18 +55,28 @@ def statements(function: Function, state: Stateful) -> Iterator[iam.PolicyStatem
             actions=["sqs:SendMessage"],
             resources=[state.queues[name].queue_arn for name in function.rings],
         )
-    if function.secrets:
-        yield iam.PolicyStatement(
-            sid="WrapSecrets",
-            actions=sorted(SECRETS_ACTIONS[allowed] for allowed in function.secrets),
-            resources=[state.secrets_key.key_arn],
-            conditions={
-                "StringEquals": {
-                    f"kms:EncryptionContext:{name}": value
-                    for name, value in SECRETS_CONTEXT.items()
-                }
-            },
-        )
+    yield from _secrets(function, state)
+
+
+def _secrets(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:
+    for what, context, under_it in UNDER_CONTEXTS:
+        for verb, actions, of_keys in (
+            ("Wrap", NEWEST_KEY_ACTIONS, [state.secrets_key]),
+            ("Open", EVERY_KEY_ACTIONS, state.secrets_keys),
+        ):
+            allowed = sorted(actions[a] for a in function.secrets & under_it & actions.keys())
+            if allowed:
+                yield iam.PolicyStatement(
+                    sid=f"{verb}{what}",
+                    actions=allowed,
+                    resources=[key.key_arn for key in of_keys],
+                    conditions={
+                        "StringEquals": {
+                            f"kms:EncryptionContext:{name}": value
+                            for name, value in context.items()
+                        }
+                    },
+                )
 
 
 def _table(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:

@@ -44,7 +44,13 @@ class Stateful(Stack):
         self._kept = RemovalPolicy.RETAIN if environment.keep_data else RemovalPolicy.DESTROY
 
         self.table_key = self._key("TableKey", "table", "wraps the table's own keys")
-        self.secrets_key = self._key("SecretsKey", "secrets", "wraps Mesh's instance key")
+        self.secrets_keys = [
+            self._key(f"SecretsKey{number}", f"secrets-{number}", "wraps Mesh's data keys")
+            if number > 1
+            else self._key("SecretsKey", "secrets", "wraps Mesh's data keys")
+            for number in range(1, environment.secrets_keys + 1)
+        ]
+        self.secrets_key = self.secrets_keys[-1]
         self.operations_key = self._key("OperationsKey", "operations", "for logs and alarms")
         self._let_logs_and_alarms_use(self.operations_key)
 
@@ -221,7 +227,7 @@ class Stateful(Stack):
                     "resources": {
                         "ARN": [
                             key.key_arn
-                            for key in (self.table_key, self.secrets_key, self.operations_key)
+                            for key in (self.table_key, *self.secrets_keys, self.operations_key)
                         ]
                     },
                 },

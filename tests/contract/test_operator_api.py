@@ -19,7 +19,7 @@ from tests.fakes.system import URL, Made, System
 
 ROUTES = routes()
 WITH_TOKEN = [route for route in ROUTES if route.needs is not Needs.NOTHING]
-NOT_THERE = {"slug": "nobody", "id": "ins_" + "0" * 26}
+NOT_THERE = {"slug": "nobody", "id": "ins_" + "0" * 26, "name": "nothing"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
 
 
@@ -195,7 +195,7 @@ def test_a_name_that_no_key_could_hold_is_not_there(
     shared: Instance, route: Route[Any, Any]
 ) -> None:
     for name in ("x" * 3000, "a%23b", "%00", "..", "opr_" + "0" * 2000, "%F0%9F%A6%8A"):
-        response = shared.admin(route.method, path_of(route, slug=name, id=name))
+        response = shared.admin(route.method, path_of(route, slug=name, id=name, name=name))
         assert response.status == 404
 
 
@@ -741,6 +741,10 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
         "putAgent": ("/api/agents/bob", {"version": 1}, "agent.update"),
         "pauseAgent": ("/api/agents/bob/pause", None, "agent.pause"),
         "resumeAgent": ("/api/agents/bob/resume", None, "agent.resume"),
+        "putVaultValue": ("/api/agents/bob/vault/github", {"value": "kept"}, "vault.put"),
+        "deleteVaultValue": ("/api/agents/bob/vault/github", None, "vault.delete"),
+        "putModelKey": ("/api/agents/bob/model-key", {"value": "kept"}, "model_key.put"),
+        "deleteModelKey": ("/api/agents/bob/model-key", None, "model_key.delete"),
         "createConnector": (
             "/api/agents/bob/connectors",
             {"kind": "generic"},
@@ -761,6 +765,7 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
             {"name": "y", "role": "viewer", "version": 1},
             "operator.update",
         ),
+        "goOnWithRewrap": ("/api/instance/rewrap", None, "instance.rewrap"),
         "revokeOperator": (f"/api/operators/{other}", None, "operator.revoke"),
         "deleteConnector": (one, None, "connector.delete"),
     }

@@ -7,9 +7,25 @@ import pytest
 from infra import topology
 from infra.stacks import grants
 from infra.topology import Allow, Secrets
-from mesh.control import instance_key
+from mesh.control import instance_key, vault
 from mesh.storage import keys
 from tests.infra.reading import Reading, listed
+
+CONTEXTS = {
+    "Secrets": instance_key.CONTEXT,
+    "Values": {"owner_type": vault.OWNER_TYPE},
+}
+GRANTED = {
+    Secrets.OPEN: {("OpenSecrets", "kms:Decrypt")},
+    Secrets.SEAL: {("WrapSecrets", "kms:GenerateDataKey")},
+    Secrets.SEAL_VALUES: {("WrapValues", "kms:GenerateDataKey")},
+    Secrets.REWRAP: {
+        (f"{verb}{what}", f"kms:ReEncrypt{way}")
+        for verb, way in (("Open", "From"), ("Wrap", "To"))
+        for what in CONTEXTS
+    },
+}
+"""The statement and the action of each thing that a function may do with the secrets keys."""
 
 EVERY = pytest.mark.parametrize("function", topology.FUNCTIONS, ids=lambda f: f.name)
 
@@ -72,15 +88,23 @@ def test_a_function_rings_the_queues_of_the_topology_alone(
 def test_the_secrets_key_answers_functions_that_are_granted_it_under_meshs_context(
     reading: Reading, function: topology.Function
 ) -> None:
-    wrap = [s for s in reading.statements(function) if s.get("Sid") == "WrapSecrets"]
-    assert bool(wrap) is bool(function.secrets)
-    for statement in wrap:
-        assert set(listed(statement["Action"])) == {
-            grants.SECRETS_ACTIONS[allowed] for allowed in function.secrets
-        }
+    found = [s for s in reading.statements(function) if s.get("Sid", "")[4:] in CONTEXTS]
+    assert {(s["Sid"], action) for s in found for action in listed(s["Action"])} == {
+        each for allowed in function.secrets for each in GRANTED[allowed]
+    }
+    for statement in found:
         assert statement["Condition"]["StringEquals"] == {
-            f"kms:EncryptionContext:{name}": value for name, value in instance_key.CONTEXT.items()
+            f"kms:EncryptionContext:{name}": value
+            for name, value in CONTEXTS[statement["Sid"][4:]].items()
         }
+
+
+def test_the_context_of_every_value_that_an_agent_owns_is_one_that_the_role_allows() -> None:
+    for context in (
+        vault.value_context("agt_1", "github", 1),
+        vault.model_key_context("agt_1", "openai https://api.openai.com", 1),
+    ):
+        assert grants.VALUE_CONTEXT.items() <= context.encryption_context().items()
 
 
 @EVERY
@@ -90,12 +114,16 @@ def test_the_tables_key_answers_functions_through_dynamodb_alone(
     for statement in reading.statements(function):
         if any(a.startswith("kms:") for a in listed(statement["Action"])):
             condition = statement["Condition"]["StringEquals"]
-            assert "kms:ViaService" in condition or statement["Sid"] == "WrapSecrets"
+            assert "kms:ViaService" in condition or statement["Sid"][4:] in CONTEXTS
 
 
 def test_only_the_operators_side_seals_secrets() -> None:
     sealing = {f.name for f in topology.FUNCTIONS if Secrets.SEAL in f.secrets}
     assert sealing == {"operator_connectors", "operator_bootstrap"}
+    values = {f.name for f in topology.FUNCTIONS if Secrets.SEAL_VALUES in f.secrets}
+    assert values == {"operator_vault"}
+    rewrapping = {f.name for f in topology.FUNCTIONS if Secrets.REWRAP in f.secrets}
+    assert rewrapping == {"operator_instance"}
 
 
 def test_the_functions_that_face_the_world_cannot_write_audit_rows() -> None:

@@ -70,11 +70,14 @@ class Ports(msgspec.Struct, frozen=True, dict=True):
         return Bell(self.clients.sqs, self.settings.queue_urls, self.ids)
 
     @cached_property
+    def key_wrapper(self) -> KmsWrapper:
+        return KmsWrapper(lambda: self.clients.kms, self.settings.secrets_key)
+
+    @cached_property
     def instance_keys(self) -> InstanceKeys:
         from mesh.control.instance_key import InstanceKeys
 
-        wrapper = KmsWrapper(lambda: self.clients.kms, self.settings.secrets_key)
-        return InstanceKeys(wrapper, self.table, self.clock, self.random)
+        return InstanceKeys(self.key_wrapper, self.table, self.clock, self.random)
 
 
 HURRIED: Final = frozenset({"generic_ingress"})
@@ -220,6 +223,7 @@ def _operator(resource: str) -> Callable[[Ports], Handler]:
             table=ports.table,
             bell=ports.bell,
             instance_keys=ports.instance_keys,
+            key_wrapper=ports.key_wrapper,
             egress=partial(ports.egress, ports.clock),
             clock=ports.clock,
             ids=ports.ids,
@@ -243,11 +247,13 @@ _BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
             "authorizer",
             "meta",
             "agents",
+            "vault",
             "connectors",
             "outbox",
             "runs",
             "operators",
             "audit",
+            "instance",
             "bootstrap",
         )
     },

@@ -148,6 +148,13 @@ ALLOW_HOSTS_MAX: Final = 50
 ACTOR_LIST_MAX: Final = 200
 TOKEN_DAYS_MAX: Final = 3650
 AGENTS_PER_TOKEN_MAX: Final = 90
+VAULT_NAME_CHARS_MAX: Final = 64
+VAULT_VALUE_BYTES_MAX: Final = 16 * 1024
+MODEL_KEY_CHARS_MAX: Final = 4 * 1024
+REWRAP_ROWS_PER_STEP: Final = 25
+"""After so many rows it is written down how far the rotation of the master key is."""
+REWRAP_RUN_MS: Final = 15_000
+"""How long one request goes on with it."""
 
 # ---- the operator API
 

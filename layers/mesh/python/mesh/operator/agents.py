@@ -9,6 +9,7 @@ from typing import Final
 
 from mesh.control.agents import not_found
 from mesh.control.idempotency import Minted
+from mesh.control.vault import model_key_present
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.errors import FieldProblem, Invalid, Refused
 from mesh.operator.route import Answer, Call, Needs, Route, nothing
@@ -111,7 +112,7 @@ def shown(agent: Agent) -> AgentShown:
             kind=agent.model.kind,
             name=agent.model.name,
             base_url=agent.model.base_url,
-            credential_present=False,
+            credential_present=model_key_present(agent),
         ),
         limits=LimitsShown(
             **{name: getattr(agent.limits, name) for name in LimitsShown.model_fields}

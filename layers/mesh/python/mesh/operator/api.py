@@ -15,7 +15,17 @@ from mesh.operator.deps import OperatorDeps
 Entry = Callable[[Mapping[str, Any], object], dict[str, Any]]
 """A Lambda entry point: trigger document and context in, JSON document out."""
 
-RESOURCES: Final = ("meta", "agents", "connectors", "outbox", "runs", "operators", "audit")
+RESOURCES: Final = (
+    "meta",
+    "agents",
+    "vault",
+    "connectors",
+    "outbox",
+    "runs",
+    "operators",
+    "audit",
+    "instance",
+)
 """The functions that have routes: each is one module of this package, its routes in `ROUTES`."""
 
 

@@ -20,6 +20,7 @@ from mesh.storage.table import Table
 if TYPE_CHECKING:
     from mesh.control.instance_key import InstanceKeys
     from mesh.security.egress.contract import Egress
+    from mesh.storage.kms import KmsWrapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class OperatorDeps:
 
     table: Table
     instance_keys: InstanceKeys
+    key_wrapper: KmsWrapper
     bell: Bell
     clock: Clock
     ids: Ids

@@ -15,7 +15,9 @@ from mesh.control.audit import AuditTrail
 from mesh.control.enablement import Enablement
 from mesh.control.installs import Installs
 from mesh.control.operators import Operators
+from mesh.control.rewrap import Rewrapping
 from mesh.control.rotation import Rotation
+from mesh.control.vault import Vault
 from mesh.operator.deps import OperatorDeps
 from mesh.security.egress.contract import Egress, EgressPolicy
 from mesh.security.urls import Allowlist, Refusal
@@ -74,6 +76,20 @@ class ControlPlane:
     def operators(self) -> Operators:
         deps = self.deps
         return Operators(deps.table, deps.clock, deps.ids, deps.random, self.audit)
+
+    @cached_property
+    def vault(self) -> Vault:
+        deps = self.deps
+        return Vault(
+            deps.table, deps.clock, deps.random, audit=self.audit, wrapper=deps.key_wrapper
+        )
+
+    @cached_property
+    def rewrapping(self) -> Rewrapping:
+        deps = self.deps
+        return Rewrapping(
+            deps.table, deps.clock, deps.ids, audit=self.audit, wrapper=deps.key_wrapper
+        )
 
     @cached_property
     def generic(self) -> GenericProvisioner:

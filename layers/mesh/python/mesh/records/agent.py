@@ -52,5 +52,9 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     status: AgentStatus = AgentStatus.ACTIVE
     resumed_at: int | None = None
+    model_key_for: str | None = None
+    """The kind and origin that the saved model key is for; None when there is none."""
+    model_key_version: int | None = None
+    """The version of the last model key that was saved; it outlives the key."""
     version: int
     created_at: int

@@ -1,7 +1,8 @@
 """Owns every key of the one table, and of its two indexes.
 
 Refuses a caller's own value: what callers name enters a key only as a hash (`kernel.ids.hashed`),
-because a key holds 2,048 and 1,024 bytes, and because joined raw values collide.
+because a key holds 2,048 and 1,024 bytes, and because joined raw values collide. What operators
+name is of a few short ASCII characters, and comes last.
 
     INS#<install>            SETTINGS, SECRET#<version>  read together by ingress (prefix `SE`)
                              DELIVERY                    the endpoint's health and its eight slots
@@ -15,13 +16,13 @@ because a key holds 2,048 and 1,024 bytes, and because joined raw values collide
     RATE#<install>#<minute>  <shard>
     CAPS#<install>           ACTOR#…, CONVERSATION#…     who was active; COUNT#<kind>#<shard>
     REFUSED#<install>#<day>  <minute>#<reason>
-    AGENT#<agent>            SETTINGS, INS#<install>
+    AGENT#<agent>            SETTINGS, INS#<install>, VAULT#<name>, MODEL_KEY
     AGENTS                   <slug>
     OPERATORS                <operator>
     TOKEN#<look-up prefix>   TOKEN
     MINTED#<hash>            MINTED                      what an Idempotency-Key already made
     AUDIT#<day>#<shard>      <ulid>
-    INSTANCE                 KEY, SWEEP#<shard>
+    INSTANCE                 KEY, REWRAP, SWEEP#<shard>
 
 Sort keys are chosen so that `ORDER`, `OUTBOX` and the first `PEND#…` are neighbours: one query with
 a limit of three answers everything that a worker asks of a conversation.
@@ -53,6 +54,8 @@ STEP: Final = "STEP#"
 DELIVERY: Final = "DELIVERY"
 REPLAY: Final = "REPLAY"
 STORY: Final = "STORY"
+MODEL_KEY: Final = "MODEL_KEY"
+VAULT: Final = "VAULT#"
 AFTER_ALL: Final = "~"
 
 
@@ -170,6 +173,19 @@ def agent_install(agent_id: str, install_id: str) -> Key:
     return Key(f"AGENT#{agent_id}", f"INS#{install_id}")
 
 
+def vault_value(agent_id: str, name: str) -> Key:
+    return Key(agent(agent_id).pk, f"{VAULT}{name}")
+
+
+def model_key(agent_id: str) -> Key:
+    return Key(agent(agent_id).pk, MODEL_KEY)
+
+
+def agent_of(key: Key) -> str:
+    """The id of the agent in whose partition `key` lies."""
+    return key.pk.removeprefix("AGENT#")
+
+
 def slug(slug: str) -> Key:
     return Key("AGENTS", slug)
 
@@ -193,6 +209,10 @@ def audit(at_ms: int, ulid: str) -> Key:
 
 def instance_key() -> Key:
     return Key("INSTANCE", "KEY")
+
+
+def rewrap() -> Key:
+    return Key("INSTANCE", "REWRAP")
 
 
 def sweep_place(name: str) -> Key:

@@ -40,21 +40,48 @@ class KmsWrapper:
         return wrapped
 
     def unwrap(self, wrapped: bytes, context: dict[str, str]) -> bytes:
-        """The key material in the clear. Raises Failed when it cannot be had."""
-        answer = self._call(
-            "decrypt", KeyId=self._key, CiphertextBlob=wrapped, EncryptionContext=context
-        )
+        """The key material in the clear. Raises Failed when it cannot be had.
+
+        By which key it was wrapped, the newest or one before, KMS sees for itself; which keys a
+        function may open with, its role says.
+        """
+        answer = self._call("decrypt", CiphertextBlob=wrapped, EncryptionContext=context)
         plaintext: bytes = answer["Plaintext"]
         return plaintext
+
+    def rewrap(self, wrapped: bytes, context: dict[str, str]) -> bytes:
+        """The same key material wrapped by this key, by the newest of its material; nothing leaves
+        KMS in the clear.
+
+        Raises Failed: `secret_unopenable` for what opens with no key or not in this context, else
+        `unavailable`.
+        """
+        answer = self._call(
+            "re_encrypt",
+            CiphertextBlob=wrapped,
+            SourceEncryptionContext=context,
+            DestinationEncryptionContext=context,
+            DestinationKeyId=self._key,
+        )
+        fresh: bytes = answer["CiphertextBlob"]
+        return fresh
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         client: BaseClient = self._client()
         try:
             answer: dict[str, Any] = getattr(client, method)(**parameters)
-        except (ClientError, BotoCoreError):
+        except (ClientError, BotoCoreError) as error:
+            if method == "re_encrypt" and _code(error) == "InvalidCiphertextException":
+                raise Failed(
+                    "secret_unopenable", "a wrapped key does not open", Phase.BEFORE
+                ) from None
             raise Failed(
                 "unavailable",
                 "the key that opens secrets cannot be used; see the alarms",
                 Phase.BEFORE,
             ) from None
         return answer
+
+
+def _code(error: ClientError | BotoCoreError) -> str:
+    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else ""

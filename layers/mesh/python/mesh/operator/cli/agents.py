@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import click
 
-from mesh.operator.cli.command import Invocation, common, fresh_key, read_text
+from mesh.operator.cli.command import Invocation, common, fresh_key, read_secret, read_text
 from mesh.operator.cli.failure import CommandError
 from mesh.operator.cli.lists import Paging, paged, parameters, show_list
 from mesh.operator.cli.terminal import when
-from mesh.operator.client import Json, segment
+from mesh.operator.client import Json, OperatorClient, segment
 
 LIMITS: Final = (
     ("--max-steps", "steps", "Steps of a run."),
@@ -28,6 +28,7 @@ LIMITS: Final = (
     ("--turns-per-day", "turns_per_day", "Turns a day, as a hard stop."),
     ("--tokens-per-day", "tokens_per_day", "Tokens a day, as a hard stop."),
 )
+KEY_STDIN: Final = "--model-key-stdin"
 MODELS: Final = ("bedrock", "anthropic", "openai", "offline")
 
 
@@ -37,6 +38,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         number = click.IntRange(min=1)
         function = click.option(option, name, type=number, metavar="N", help=text)(function)
     for decorate in (
+        click.option(KEY_STDIN, "key_stdin", is_flag=True, help="Read the model's key from stdin."),
         click.option("--model-base-url", metavar="U", help="Where the model answers."),
         click.option("--model-name", metavar="M", help="The model's name at its provider."),
         click.option("--model", "model_kind", type=click.Choice(MODELS), help="Which connector."),
@@ -85,12 +87,14 @@ def group() -> None:
 @common
 def create(invocation: Invocation, slug: str, idempotency_key: str | None, **given: Any) -> None:
     """Create an agent. SLUG is its fixed name: a-z, 0-9, - and _."""
+    model_key = read_model_key(given)
     key = idempotency_key or fresh_key()
     body = changed(given, {"slug": slug})
     if "model" in body and "kind" not in body["model"]:
         raise CommandError("--model-name and --model-base-url need --model", exit_code=2)
     with invocation.client(key=key) as client:
         agent = client.call("POST", "/api/agents", body=body, idempotency_key=key)
+        agent = with_model_key(client, agent, model_key)
     if invocation.as_json:
         invocation.terminal.document(agent)
         return
@@ -132,24 +136,53 @@ def show(invocation: Invocation, slug: str) -> None:
 @group.command("update")
 @click.argument("slug")
 @settings
+@click.option("--forget-model-key", is_flag=True, help="Delete the model's key.")
 @common
-def update(invocation: Invocation, slug: str, **given: Any) -> None:
-    """Change what is named, and nothing else."""
+def update(invocation: Invocation, slug: str, *, forget_model_key: bool, **given: Any) -> None:
+    """Change what is named, and nothing else. A model's key is put after the settings are."""
     path = f"/api/agents/{segment(slug)}"
-    if all(value is None for value in given.values()):
+    if forget_model_key and given["key_stdin"]:
+        raise CommandError(f"give {KEY_STDIN} or --forget-model-key, not both", exit_code=2)
+    model_key = read_model_key(given)
+    has_settings = any(value is not None for value in given.values())
+    if not has_settings and model_key is None and not forget_model_key:
         raise CommandError("nothing to change: give at least one option", exit_code=2)
     with invocation.client() as client:
-        before = client.call("GET", path)
-        model = {name: before["model"].get(name) for name in ("kind", "name", "base_url")}
-        kept = {
-            "name": before["name"],
-            "handle": before["handle"],
-            "instructions": before["instructions"],
-            "model": model,
-            "limits": before["limits"],
-            "version": before["version"],
-        }
-        show_agent(invocation, client.call("PUT", path, body=changed(given, kept)))
+        agent = client.call("GET", path)
+        if has_settings:
+            agent = put_settings(client, path, agent, given)
+        if forget_model_key:
+            client.call("DELETE", f"{path}/model-key")
+            agent = client.call("GET", path)
+        show_agent(invocation, with_model_key(client, agent, model_key))
+
+
+def put_settings(client: OperatorClient, path: str, before: Json, given: dict[str, Any]) -> Json:
+    """The agent with what was given put in the place of what was read."""
+    model = {name: before["model"].get(name) for name in ("kind", "name", "base_url")}
+    kept = {
+        "name": before["name"],
+        "handle": before["handle"],
+        "instructions": before["instructions"],
+        "model": model,
+        "limits": before["limits"],
+        "version": before["version"],
+    }
+    return client.call("PUT", path, body=changed(given, kept))
+
+
+def read_model_key(given: dict[str, Any]) -> str | None:
+    """The model's key from standard input where it was asked for; the option leaves `given`."""
+    return read_secret(True, "Model key", KEY_STDIN) if given.pop("key_stdin") else None
+
+
+def with_model_key(client: OperatorClient, agent: Json, model_key: str | None) -> Json:
+    """The agent, as it is once its model's key is kept; as it was without one."""
+    if model_key is None:
+        return agent
+    path = f"/api/agents/{segment(agent['slug'])}"
+    client.call("PUT", f"{path}/model-key", body={"value": model_key})
+    return client.call("GET", path)
 
 
 @group.command("pause")
@@ -193,6 +226,7 @@ def show_agent(invocation: Invocation, agent: Json) -> None:
             ("status", agent["status"]),
             ("model", " ".join(filter(None, (model["kind"], model.get("name"))))),
             ("model url", model.get("base_url")),
+            ("model key", "kept" if model.get("credential_present") else None),
             ("instructions", agent["instructions"] or None),
             *((f"limit {name}", value) for name, value in agent["limits"].items()),
             ("created", when(agent.get("created_at"))),

@@ -120,10 +120,11 @@ def fresh_key() -> str:
     return uuid.uuid4().hex
 
 
-def read_secret(from_stdin: bool, prompt: str) -> str:
+def read_secret(from_stdin: bool, prompt: str, option: str = "--secret-stdin") -> str:
     """A secret from standard input or from a hidden prompt. CommandError (2).
 
-    Of standard input it is everything, less a byte order mark and one line's end.
+    Of standard input it is everything, less a byte order mark and one line's end. `option` is what
+    says that it is to be read from there.
     """
     if from_stdin:
         try:
@@ -131,14 +132,30 @@ def read_secret(from_stdin: bool, prompt: str) -> str:
             text.encode()  # what is not UTF-8 may have come as lone surrogates
         except UnicodeError:
             raise CommandError("the secret is not UTF-8 text", exit_code=2) from None
-        text = text.removeprefix("\ufeff").removesuffix("\n")
-        text = text.removesuffix("\r")
+        text = _less_one_end(text)
     elif sys.stdin.isatty():
         text = click.prompt(prompt, hide_input=True, err=True)
     else:
         raise CommandError(
-            "no terminal to ask for the secret: give --secret-stdin and pipe it in", exit_code=2
+            f"no terminal to ask for the secret: give {option} and pipe it in", exit_code=2
         )
+    return _not_empty(text)
+
+
+def read_secret_file(path: Path) -> str:
+    """A secret that a file holds, less a byte order mark and one line's end. CommandError (2)."""
+    try:
+        text = path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        raise CommandError(f"{path} cannot be read as UTF-8 text", exit_code=2) from None
+    return _not_empty(_less_one_end(text))
+
+
+def _less_one_end(text: str) -> str:
+    return text.removeprefix("\ufeff").removesuffix("\n").removesuffix("\r")
+
+
+def _not_empty(text: str) -> str:
     if not text.strip():
         raise CommandError("the secret is empty", exit_code=2)
     return text

@@ -15,7 +15,16 @@ from pathlib import Path
 
 import click
 
-from mesh.operator.cli import agents, connectors, happened, operators, smoke, third_party
+from mesh.operator.cli import (
+    agents,
+    connectors,
+    happened,
+    operators,
+    secrets as secret_commands,
+    smoke,
+    third_party,
+    vault,
+)
 from mesh.operator.cli.command import Invocation, Sections
 from mesh.operator.cli.failure import REFUSED, USAGE, CommandError
 from mesh.operator.cli.terminal import clean
@@ -25,10 +34,10 @@ from mesh.operator.client import BadHeaderError, BadUrlError
 class _Mesh(Sections):
     sections = (
         ("Start here", ("local", "login", "whoami")),
-        ("Agents and where they are reached", ("agent", "connector")),
+        ("Agents and where they are reached", ("agent", "connector", "vault")),
         ("What happened", ("explain", "run", "outbox", "audit")),
         ("The third party's side", ("send", "verify")),
-        ("The instance", ("operator", "smoke")),
+        ("The instance", ("operator", "secret", "smoke")),
     )
 
 
@@ -58,6 +67,8 @@ for _command in (
     happened.run,
     happened.explain,
     happened.audit,
+    vault.group,
+    secret_commands.group,
     operators.group,
     operators.login,
     operators.whoami,

@@ -1,0 +1,310 @@
+"""Owns what an agent is given to keep: the named values of its vault, and the key of its model.
+
+Refuses to give any of it back: a value comes in, is sealed under a data key of its own that KMS
+wraps for exactly this owner, name and version, and is not held here in the clear afterwards. A
+model's key is sealed for one kind of model at one origin as well, and counts nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from mesh.control.agents import not_found
+from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.rows import assign, item_of, record_of
+from mesh.kernel.clock import Clock
+from mesh.kernel.errors import Failed
+from mesh.kernel.ids import Random
+from mesh.kernel.limits import TRANSACTION_TRIES, VAULT_NAME_CHARS_MAX
+from mesh.records.agent import Agent, Model
+from mesh.records.value import SealedValue
+from mesh.security.sealing import DataKey, KeyWrapper, SecretContext, seal
+from mesh.security.urls import Refusal, parse, target_of
+from mesh.storage import keys
+from mesh.storage.items import Item
+from mesh.storage.table import Cancelled, Table, Why
+from mesh.storage.writes import Write, check, put
+
+OWNER_TYPE: Final = "agent"
+_NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{VAULT_NAME_CHARS_MAX - 1}}}\Z")
+_ORIGINS: Final = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKey:
+    """What may be told of a model's key."""
+
+    version: int
+    kept_for: str
+    updated_at: int
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name a value: a letter or digit, then letters, digits, `.`, `_`, `-`."""
+    return _NAME.match(text) is not None
+
+
+def value_context(agent_id: str, name: str, version: int) -> SecretContext:
+    """The context of a value's version."""
+    return SecretContext(OWNER_TYPE, agent_id, f"vault/{name}", version)
+
+
+def model_key_context(agent_id: str, kept_for: str, version: int) -> SecretContext:
+    """The context of a model key's version, by the kind and origin that it was saved for."""
+    return SecretContext(OWNER_TYPE, agent_id, f"model-key/{kept_for}", version)
+
+
+def destination(model: Model) -> str:
+    """The kind and the origin that the model's key goes to, in the form `openai https://host`.
+
+    A kind without an address of its own has its name alone.
+    """
+    if model.base_url is None:
+        return f"{model.kind.value} {_ORIGINS.get(model.kind.value, '')}".rstrip()
+    parts = parse(model.base_url)
+    target = None if isinstance(parts, Refusal) else target_of(parts)
+    if target is None:  # it was judged before it was saved
+        raise Failed("internal", "the model's base_url cannot be read")
+    return f"{model.kind.value} {target.scheme}://{target.authority}"
+
+
+def model_key_present(agent: Agent) -> bool:
+    """Whether a key is kept for just this kind at just this origin."""
+    return agent.model_key_for is not None and agent.model_key_for == destination(agent.model)
+
+
+class Vault:
+    """Sets, lists and deletes what agents keep."""
+
+    def __init__(
+        self,
+        table: Table,
+        clock: Clock,
+        random: Random,
+        *,
+        audit: AuditTrail,
+        wrapper: KeyWrapper,
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._random = random
+        self._audit = audit
+        self._wrapper = wrapper
+
+    # ---- the vault
+
+    def page(
+        self, agent_id: str, limit: int, after: str | None
+    ) -> tuple[list[SealedValue], str | None]:
+        """Up to `limit` values by name, after the name `after`; and the name to go on after.
+
+        Consistent. Raises Failed.
+        """
+        pk, last = keys.agent(agent_id).pk, keys.VAULT + keys.AFTER_ALL
+        found: list[SealedValue] = []
+        low = keys.VAULT if after is None else keys.vault_value(agent_id, after).sk
+        while len(found) <= limit:
+            page = self._table.query(pk, between=(low, last), limit=limit + 2)
+            # The row at `low` was told before.
+            rows = [record_of(item, SealedValue) for item in page.items if item["sk"] != low]
+            found += [row for row in rows if row.present]
+            if page.last is None or not page.items:
+                break
+            low = page.items[-1]["sk"]
+        more = len(found) > limit
+        return found[:limit], found[limit - 1].name if more else None
+
+    def set(self, agent: Agent, name: str, value: str, cause: Cause) -> SealedValue:
+        """Keeps `value` under `name`, in the place of what was there.
+
+        Raises Refused `not_found` when the agent is gone meanwhile, Failed.
+        """
+        for _ in range(TRANSACTION_TRIES):
+            old = self._row(agent.agent_id, name)
+            now = self._clock.now_ms()
+            version = 1 if old is None else old.version + 1
+            wrapped, blob = self._sealed(value_context(agent.agent_id, name, version), value)
+            row = SealedValue(
+                name=name,
+                version=version,
+                wrapped=wrapped,
+                blob=blob,
+                created_at=old.created_at if old is not None and old.present else now,
+                updated_at=now,
+            )
+            deed = Deed(
+                action="vault.put",
+                target=f"{agent.slug}/vault/{name}",
+                agent_id=agent.agent_id,
+                version_before=old.version if old is not None and old.present else None,
+                version_after=version,
+            )
+            if self._done(agent, [_replace(agent.agent_id, old, row)], cause, deed):
+                return row
+        raise _contended()
+
+    def delete(self, agent: Agent, name: str, cause: Cause) -> None:
+        """Forgets the value under `name`. Raises Refused `not_found`, Failed."""
+        for _ in range(TRANSACTION_TRIES):
+            old = self._row(agent.agent_id, name)
+            if old is None or not old.present:
+                raise not_found()
+            row = SealedValue(
+                name=name,
+                version=old.version,
+                created_at=old.created_at,
+                updated_at=self._clock.now_ms(),
+            )
+            deed = Deed(
+                action="vault.delete",
+                target=f"{agent.slug}/vault/{name}",
+                agent_id=agent.agent_id,
+                version_before=old.version,
+            )
+            if self._done(agent, [_replace(agent.agent_id, old, row)], cause, deed):
+                return
+        raise _contended()
+
+    def _row(self, agent_id: str, name: str) -> SealedValue | None:
+        item = self._table.get(keys.vault_value(agent_id, name))
+        return None if item is None else record_of(item, SealedValue)
+
+    # ---- the model's key
+
+    def set_model_key(self, agent: Agent, value: str, cause: Cause) -> ModelKey:
+        """Keeps the key for the agent's model as it stands: its kind, at its origin.
+
+        Raises Refused `not_found` when the agent is gone meanwhile, Failed.
+        """
+        for _ in range(TRANSACTION_TRIES):
+            stands = self._agent(agent.agent_id)
+            now, old = self._clock.now_ms(), stands.model_key_version or 0
+            kept_for = destination(stands.model)
+            context = model_key_context(agent.agent_id, kept_for, old + 1)
+            wrapped, blob = self._sealed(context, value)
+            row = SealedValue(
+                name=kept_for,
+                version=old + 1,
+                wrapped=wrapped,
+                blob=blob,
+                created_at=now,
+                updated_at=now,
+            )
+            writes = [
+                _told(stands, version=old + 1, kept_for=kept_for),
+                put(keys.model_key(agent.agent_id), item_of(row)),
+            ]
+            had = stands.model_key_for is not None
+            deed = _model_key_deed(stands, "put", old if had else None, old + 1)
+            if self._done(agent, writes, cause, deed, checked=True):
+                return ModelKey(old + 1, kept_for, now)
+        raise _contended()
+
+    def delete_model_key(self, agent: Agent, cause: Cause) -> None:
+        """Forgets the key, whatever it was saved for. Raises Refused `not_found`, Failed."""
+        for _ in range(TRANSACTION_TRIES):
+            stands = self._agent(agent.agent_id)
+            version = stands.model_key_version
+            if version is None or stands.model_key_for is None:
+                raise not_found()
+            gone = SealedValue(
+                name="",
+                version=version,
+                created_at=self._clock.now_ms(),
+                updated_at=self._clock.now_ms(),
+            )
+            writes = [
+                _told(stands, version=version, kept_for=None),
+                put(keys.model_key(agent.agent_id), item_of(gone)),
+            ]
+            deed = _model_key_deed(stands, "delete", version, None)
+            if self._done(agent, writes, cause, deed, checked=True):
+                return
+        raise _contended()
+
+    def _agent(self, agent_id: str) -> Agent:
+        item = self._table.get(keys.agent(agent_id))
+        if item is None:
+            raise not_found()
+        return record_of(item, Agent)
+
+    # ---- both
+
+    def _sealed(self, context: SecretContext, value: str) -> tuple[bytes, bytes]:
+        """A fresh data key, wrapped; and the value, sealed under it. Raises Failed."""
+        material, wrapped = self._wrapper.generate(context.encryption_context())
+        return wrapped, seal(DataKey(material), context, value.encode(), self._random)
+
+    def _done(
+        self,
+        agent: Agent,
+        writes: list[Write],
+        cause: Cause,
+        deed: Deed,
+        *,
+        checked: bool = False,
+    ) -> bool:
+        """Whether the writes were applied; False when another change came first.
+
+        Unless `checked`, where the writes hold the agent's row themselves, nothing is kept for an
+        agent that is gone.
+        """
+        key = keys.agent(agent.agent_id)
+        alive = [] if checked else [check(key, "attribute_exists(#pk)")]
+        try:
+            self._audit.commit([*alive, *writes], cause, deed)
+        except Cancelled as cancelled:
+            if not any(reason.why is Why.CONDITION for reason in cancelled.reasons):
+                raise Failed("unavailable", "the rows are contended; try again") from None
+            if alive and cancelled.reasons[0].why is Why.CONDITION:
+                raise not_found() from None
+            return False
+        return True
+
+
+def _replace(agent_id: str, old: SealedValue | None, row: SealedValue) -> Write:
+    """The row in the place of the one that was read, and of no other."""
+    key, item = keys.vault_value(agent_id, row.name), item_of(row)
+    if old is None:
+        return put(key, item, "attribute_not_exists(#pk)")
+    return put(
+        key,
+        item,
+        "#version = :version AND #updated_at = :at"
+        + (" AND attribute_exists(#blob)" if old.present else " AND attribute_not_exists(#blob)"),
+        version=old.version,
+        at=old.updated_at,
+    )
+
+
+def _told(agent: Agent, *, version: int, kept_for: str | None) -> Write:
+    """The agent's row, as it tells of the key: while nothing that the key is bound to changed."""
+    changes: Item = {"model_key_version": version, "model_key_for": kept_for}
+    before = agent.model_key_version
+    had = "attribute_not_exists(#model_key_version)"
+    if before is not None:
+        had = "#model_key_version = :before"
+    kept = "attribute_not_exists" if agent.model_key_for is None else "attribute_exists"
+    return assign(
+        keys.agent(agent.agent_id),
+        changes,
+        f"#version = :stands AND {had} AND {kept}(#model_key_for)",
+        stands=agent.version,
+        **({} if before is None else {"before": before}),
+    )
+
+
+def _model_key_deed(agent: Agent, verb: str, before: int | None, after: int | None) -> Deed:
+    return Deed(
+        action=f"model_key.{verb}",
+        target=f"{agent.slug}/model-key",
+        agent_id=agent.agent_id,
+        version_before=before,
+        version_after=after,
+    )
+
+
+def _contended() -> Failed:
+    return Failed("unavailable", "the value is just being changed; try again")
