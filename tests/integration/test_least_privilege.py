@@ -56,6 +56,7 @@ def use_connectors(system: System, api: Api) -> Made:
     api.ok("PUT", f"/api/connectors/{one}", {"delivery_url": URL, "version": 1})
     for verb in ("rotate", "end-overlap", "disable", "enable", "resume-delivery"):
         api.ok("POST", f"/api/connectors/{one}/{verb}")
+    api.ok("POST", f"/api/connectors/{one}/plan")
     api.ok("GET", f"/api/connectors/{one}/refusals")
     api.ok("GET", "/api/agents/bob/connectors")
     api.ok("DELETE", f"/api/connectors/{one}")

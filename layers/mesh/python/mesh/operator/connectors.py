@@ -16,6 +16,7 @@ from mesh.kernel.errors import Conflict, Failed, Refused
 from mesh.operator.agents import agent_of
 from mesh.operator.connector_shown import answer, shown, time_of
 from mesh.operator.entries import counts
+from mesh.operator.foresight import show_plan
 from mesh.operator.moving import discard_waiting, host_changes, may_wait
 from mesh.operator.refusals import list_refusals
 from mesh.operator.route import Answer, Call, Needs, Route
@@ -32,6 +33,7 @@ from mesh.operator.shapes.connectors import (
     RotateTaken,
     Rotation,
 )
+from mesh.operator.shapes.foresight import PlanShown, PlanTaken
 from mesh.operator.waking import wake
 from mesh.records.agent import Agent
 from mesh.records.install import Caps, Engagement, Install, InstallState
@@ -314,6 +316,17 @@ ROUTES: Final = (
         takes=Nothing,
         act=_disable,
         answers=ConnectorShown,
+    ),
+    Route(
+        method="POST",
+        path=f"{_ONE}/plan",
+        operation="planConnector",
+        summary="What enabling and disabling would do, step by step; nothing is done",
+        needs=Needs.VIEWER,
+        find=install_of,
+        takes=PlanTaken,
+        act=show_plan,
+        answers=PlanShown,
     ),
     Route(
         method="POST",

@@ -21,6 +21,7 @@ from mesh.operator.cli.connector_shown import (
 )
 from mesh.operator.cli.enabling import ask_to_enable, enable_made, outcome, path_of
 from mesh.operator.cli.failure import REFUSED, CommandError
+from mesh.operator.cli.foresight import show_plan
 from mesh.operator.cli.lists import Paging, paged, pages_of_agents, parameters, show_list
 from mesh.operator.cli.terminal import when
 from mesh.operator.client import segment
@@ -174,6 +175,17 @@ def enable_install(invocation: Invocation, install_id: str, skip_ping: bool) -> 
     if invocation.as_json:
         invocation.terminal.document(reached)
     return outcome(invocation, reached)
+
+
+@group.command("plan")
+@click.argument("install_id", metavar="ID")
+@click.option("--skip-ping", is_flag=True, help="Plan an enabling without the signed ping.")
+@common
+def plan(invocation: Invocation, install_id: str, skip_ping: bool) -> None:
+    """Show what enabling and disabling would do, step by step. Nothing is done."""
+    body = {"skip_ping": True} if skip_ping else {}
+    with invocation.client() as client:
+        show_plan(invocation, client.call("POST", f"{path_of(install_id)}/plan", body=body))
 
 
 @group.command("disable")
