@@ -230,6 +230,7 @@ FUNCTIONS: tuple[Function, ...] = (
         ("POST", "/api/connectors/{id}/enable"),
         ("POST", "/api/connectors/{id}/disable"),
         ("POST", "/api/connectors/{id}/plan"),
+        ("POST", "/api/connectors/{id}/simulate"),
         ("POST", "/api/connectors/{id}/rotate"),
         ("POST", "/api/connectors/{id}/end-overlap"),
         ("POST", "/api/connectors/{id}/ping"),

@@ -19,7 +19,7 @@ from tests.fakes.system import URL, Made, System
 
 ROUTES = routes()
 WITH_TOKEN = [route for route in ROUTES if route.needs is not Needs.NOTHING]
-NO_EFFECT = {"planConnector"}
+NO_EFFECT = {"planConnector", "simulateMessage"}
 """What is posted and changes nothing."""
 NOT_THERE = {"slug": "nobody", "id": "ins_" + "0" * 26}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")

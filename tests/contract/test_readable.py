@@ -1,7 +1,8 @@
-"""Readable before it runs: plans have no effect, and say what would be done."""
+"""Readable before it runs: plans and simulations have no effect, and say what would be."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -99,3 +100,136 @@ def test_a_plan_takes_nothing_else_and_is_of_ones_own_connectors_alone() -> None
     assert instance.operator("POST", path).status == 404
     wrong = instance.admin("POST", path, {"what": 1})
     assert (wrong.status, error_of(wrong)) == (422, "invalid_request")
+
+
+# ---- simulation
+
+PAYLOAD = {"message_id": "s-1", "conversation_key": "room-9", "actor_id": "u-42", "body": "hello"}
+
+
+def simulated(instance: Instance, install_id: str, payload: Any = PAYLOAD, **more: Any) -> Any:
+    """What a payload would come to; no row changes, and nothing is sent or rung."""
+    before, sent = rows(instance), len(instance.system.calls())
+    path = f"/api/connectors/{install_id}/simulate"
+    with instance.system.aws.recording() as calls:
+        if isinstance(payload, bytes):
+            response = instance.viewer("POST", path, raw=payload, **more)
+        else:
+            response = instance.viewer("POST", path, payload, **more)
+    assert rows(instance) == before
+    assert len(instance.system.calls()) == sent
+    assert {call.operation for call in calls} <= {"GetItem", "Query", "BatchGetItem"}
+    assert response.status == 200, response.body
+    return response.json()
+
+
+@pytest.mark.parametrize(
+    ("engagement", "more", "verdict", "reason", "rule"),
+    [
+        ({}, {}, "engage", "direct_message", "engagement.policy"),
+        ({}, {"topology": "group"}, "observe", "not_addressed", "engagement.policy"),
+        ({}, {"topology": "group", "body": "@bob hi"}, "engage", "mentioned", "engagement.policy"),
+        ({"policy": "never"}, {}, "observe", "policy_never", "engagement.policy"),
+        ({"deny_actors": ["u-42"]}, {}, "refuse", "actor_denied", "engagement.deny_actors"),
+        ({"allow_actors": ["u-1"]}, {}, "refuse", "actor_not_allowed", "engagement.allow_actors"),
+    ],
+)
+def test_a_simulation_says_what_ingress_then_says(
+    engagement: dict[str, Any], more: dict[str, Any], verdict: str, reason: str, rule: str
+) -> None:
+    instance = Instance()
+    made = instance.install(engagement=engagement)
+    found = simulated(instance, made.install_id, PAYLOAD | more)
+    assert (found["outcome"], found["status"], found["error"]) == ("accepted", 202, None)
+    assert (found["verdict"], found["reason"], found["rule"]) == (verdict, reason, rule)
+    assert found["starts_run"] is (verdict == "engage")
+    real = instance.system.post(made, PAYLOAD | more)
+    assert real.status == found["status"]
+    assert real.json()["engagement"] == {"verdict": verdict, "reason": reason}
+    assert found["closed"] is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{not json",
+        b'{"a":1,"a":2}',
+        b"[]",
+        b"{}",
+        b'{"message_id":"m","conversation_key":"k","actor_id":"a","body":"x","tools":[]}',
+        b'{"message_id":7,"conversation_key":"k","actor_id":"a","body":" "}',
+    ],
+)
+def test_a_payload_that_ingress_refuses_is_told_with_the_very_error(body: bytes) -> None:
+    instance = Instance()
+    made = instance.install()
+    found = simulated(instance, made.install_id, body)
+    real = instance.system.post(made, body)
+    told = real.json()["error"]
+    assert (found["outcome"], found["verdict"]) == ("refused", None)
+    assert found["status"] == found["error"]["status"] == real.status
+    assert (found["error"]["code"], found["error"]["message"]) == (told["code"], told["message"])
+    assert found["error"]["fields"] == told.get("fields", [])
+
+
+def test_a_simulated_cloudevent_is_read_as_one() -> None:
+    instance = Instance()
+    made = instance.install()
+    event = {
+        "specversion": "1.0",
+        "id": "e-1",
+        "source": "/shop",
+        "type": "com.example.said",
+        "datacontenttype": "application/json",
+        "data": PAYLOAD,
+    }
+    kind = "application/cloudevents+json"
+    body = json.dumps(event).encode()
+    found = simulated(instance, made.install_id, body, content_type=kind)
+    assert found["status"] == instance.system.post(made, body, content_type=kind).status
+
+
+def test_a_simulation_knows_replies_duplicates_and_conversations_that_are_busy() -> None:
+    instance = Instance()
+    made = instance.install(caps={"waiting": 1})
+    first = instance.answered(made)
+    reply = {"topology": "group", "parent_id": first.replace("run_", "out_")}
+    assert simulated(instance, made.install_id, PAYLOAD | reply)["reason"] == "reply_to_agent"
+    elsewhere = PAYLOAD | reply | {"conversation_key": "room-10"}
+    assert simulated(instance, made.install_id, elsewhere)["reason"] == "not_addressed"
+    same = simulated(instance, made.install_id, PAYLOAD | {"message_id": "m-1"})
+    assert (same["outcome"], same["status"]) == ("duplicate", 200)
+    assert (same["duplicate_of"], same["starts_run"]) == (first.replace("run_", "msg_"), False)
+    other = simulated(instance, made.install_id, PAYLOAD | {"message_id": "m-1", "body": "x"})
+    assert (other["status"], other["error"]["code"]) == (409, "idempotency_conflict")
+    instance.system.say(made, "wait", "m-2")
+    busy = simulated(instance, made.install_id)
+    assert (busy["verdict"], busy["reason"]) == ("observe", "busy")
+    real = instance.system.post(made, PAYLOAD).json()
+    assert real["engagement"] == {"verdict": "observe", "reason": "busy"}
+
+
+def test_a_closed_connector_is_simulated_as_if_it_were_open_and_says_that_it_is_not() -> None:
+    instance = Instance()
+    made = instance.install(enable=False)
+    found = simulated(instance, made.install_id)
+    assert (found["verdict"], found["closed"]["status"]) == ("engage", 403)
+    assert found["closed"]["code"] == "connector_disabled"
+    instance.operator.ok("POST", f"/api/connectors/{made.install_id}/enable")
+    instance.operator.ok("POST", "/api/agents/bob/pause")
+    found = simulated(instance, made.install_id)
+    assert (found["closed"]["status"], found["closed"]["code"]) == (503, "agent_paused")
+
+
+def test_a_simulation_is_refused_as_every_route_is() -> None:
+    instance = Instance()
+    made = instance.install("ada")
+    path = f"/api/connectors/{made.install_id}/simulate"
+    assert instance.operator("POST", path, PAYLOAD).status == 404
+    plain = instance.admin("POST", path, raw=b"hello", content_type="text/plain")
+    assert (plain.status, error_of(plain)) == (415, "unsupported_media_type")
+    large = instance.admin("POST", path, raw=b"x" * (300 * 1024))
+    assert (large.status, error_of(large)) == (413, "body_too_large")
+    assert instance.admin("POST", f"{path}?x=1", PAYLOAD).status == 422
+    instance.admin.ok("POST", path, PAYLOAD | {"body": "canary-of-a-body"})
+    assert "canary-of-a-body" not in repr(instance.system.log.events)

@@ -57,6 +57,7 @@ def use_connectors(system: System, api: Api) -> Made:
     for verb in ("rotate", "end-overlap", "disable", "enable", "resume-delivery"):
         api.ok("POST", f"/api/connectors/{one}/{verb}")
     api.ok("POST", f"/api/connectors/{one}/plan")
+    api.ok("POST", f"/api/connectors/{one}/simulate")
     api.ok("GET", f"/api/connectors/{one}/refusals")
     api.ok("GET", "/api/agents/bob/connectors")
     api.ok("DELETE", f"/api/connectors/{one}")

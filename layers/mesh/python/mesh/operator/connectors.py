@@ -16,7 +16,7 @@ from mesh.kernel.errors import Conflict, Failed, Refused
 from mesh.operator.agents import agent_of
 from mesh.operator.connector_shown import answer, shown, time_of
 from mesh.operator.entries import counts
-from mesh.operator.foresight import show_plan
+from mesh.operator.foresight import show_plan, simulate
 from mesh.operator.moving import discard_waiting, host_changes, may_wait
 from mesh.operator.refusals import list_refusals
 from mesh.operator.route import Answer, Call, Needs, Route
@@ -33,7 +33,12 @@ from mesh.operator.shapes.connectors import (
     RotateTaken,
     Rotation,
 )
-from mesh.operator.shapes.foresight import PlanShown, PlanTaken
+from mesh.operator.shapes.foresight import (
+    PlanShown,
+    PlanTaken,
+    SimulatedPayload,
+    SimulationShown,
+)
 from mesh.operator.waking import wake
 from mesh.records.agent import Agent
 from mesh.records.install import Caps, Engagement, Install, InstallState
@@ -327,6 +332,18 @@ ROUTES: Final = (
         takes=PlanTaken,
         act=show_plan,
         answers=PlanShown,
+    ),
+    Route(
+        method="POST",
+        path=f"{_ONE}/simulate",
+        operation="simulateMessage",
+        summary="What a payload would come to if a proven caller posted it; nothing is kept",
+        needs=Needs.VIEWER,
+        find=install_of,
+        takes=SimulatedPayload,
+        act=simulate,
+        answers=SimulationShown,
+        unread=True,
     ),
     Route(
         method="POST",

@@ -1,12 +1,16 @@
-"""Owns the shapes of what is told before it runs: the plan of an enablement.
+"""Owns the shapes of what is told before it runs: the plan of an enablement, and a simulation.
 
-Refuses a delivery URL and a secret: a plan names steps.
+Refuses a delivery URL, a secret and a body: steps, verdicts and reasons are told.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
+from mesh.control.engagement import Verdict
 from mesh.operator.shapes.base import Shown, Taken, Time
 from mesh.records.install import InstallState
+from mesh.records.message import BodyFormat, Topology
 
 
 class PlanTaken(Taken):
@@ -49,3 +53,54 @@ class PlanShown(Shown):
     state_reason: str | None
     enable: EnablePlan
     disable: DisablePlan
+
+
+class SimulatedPayload(Taken):
+    """A payload as a third party posts it, or a CloudEvent that holds one. It is judged as ingress
+    judges it: what is wrong with it is part of the answer."""
+
+    message_id: str
+    conversation_key: str
+    actor_id: str
+    body: str
+    body_format: BodyFormat = BodyFormat.MARKDOWN
+    parent_id: str | None = None
+    display_name: str | None = None
+    topology: Topology = Topology.DIRECT
+    sent_at: str | None = None
+
+
+class ProblemShown(Shown):
+    """A field, and what is wrong with it."""
+
+    path: str
+    problem: str
+
+
+class ToldError(Shown):
+    """A refusal as the caller would be told it."""
+
+    status: int
+    code: str
+    message: str
+    fields: list[ProblemShown]
+
+
+class SimulationShown(Shown):
+    """What a payload would come to. Nothing of it was kept."""
+
+    outcome: Literal["accepted", "duplicate", "refused"]
+    status: int
+    """What the caller would be answered, were the connector open."""
+    error: ToldError | None
+    closed: ToldError | None
+    """What every message is refused with at present, before it is read; null where it is open."""
+    verdict: Verdict | None
+    reason: str | None
+    rule: str | None
+    """The setting that decides."""
+    text: str
+    starts_run: bool
+    duplicate_of: str | None
+    message_id: str | None
+    conversation_id: str | None
