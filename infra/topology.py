@@ -255,9 +255,11 @@ FUNCTIONS: tuple[Function, ...] = (
         "runs",
         ("GET", "/api/agents/{slug}/runs"),
         ("GET", "/api/runs/{id}"),
+        ("POST", "/api/runs/{id}/cancel"),
         ("GET", "/api/explain"),
         ("GET", "/api/explain/{id}"),
-        table=READ | {Allow.INDEXES},
+        table=CHANGE | {Allow.INDEXES},
+        rings=("turns",),
     ),
     _operator(
         "operators",

@@ -736,6 +736,7 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
     out = instance.answered(made).replace("run_", "out_")
     instance.system.receiver(answer(500))
     waiting = instance.answered(made, "m-2").replace("run_", "out_")
+    queued = instance.system.say(made, "never mind", "m-3").json()["run_id"]
     one = f"/api/connectors/{made.install_id}"
     other = api.ok("POST", "/api/operators", {"name": "x", "role": "viewer"})["id"]
     acts: dict[str, tuple[str, Any, str]] = {
@@ -757,6 +758,7 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
         "resumeDelivery": (f"{one}/resume-delivery", None, "connector.resume_delivery"),
         "replayEntry": (f"/api/outbox/{out}/replay", None, "outbox.replay"),
         "discardEntry": (f"/api/outbox/{waiting}/discard", None, "outbox.discard"),
+        "cancelRun": (f"/api/runs/{queued}/cancel", None, "run.cancel"),
         "createOperator": ("/api/operators", {"name": "z", "role": "viewer"}, "operator.create"),
         "putOperator": (
             f"/api/operators/{other}",

@@ -85,6 +85,8 @@ def use_stories(system: System, api: Api, made: Made) -> None:
     api.ok("POST", f"/api/outbox/{out}/replay")
     (waiting,) = api.ok("GET", "/api/agents/bob/outbox?status=pending")["items"]
     api.ok("POST", f"/api/outbox/{waiting['outbound_id']}/discard")
+    queued = system.say(made, "never mind", "m-3").json()["run_id"]
+    api.ok("POST", f"/api/runs/{queued}/cancel")
 
 
 def _of(calls: list[Call], name: str) -> Iterator[tuple[str, str]]:

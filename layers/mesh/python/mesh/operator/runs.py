@@ -1,4 +1,4 @@
-"""Owns the routes of runs, and of the question why a turn did or did not happen.
+"""Owns the routes of runs, their cancelling, and the question why a turn did or did not happen.
 
 Refuses to tell of a message before it is known whose it is.
 """
@@ -8,15 +8,17 @@ from __future__ import annotations
 from typing import Final
 
 from mesh.control.agents import not_found
+from mesh.control.audit import Deed
 from mesh.control.rows import record_of
 from mesh.kernel.clock import MINUTE_MS, rfc3339
-from mesh.kernel.errors import Refused
+from mesh.kernel.errors import Conflict, Failed, Refused
 from mesh.kernel.ids import is_minted, story_of, ulid_ms
 from mesh.kernel.limits import (
     INSTALLS_ASKED_MAX,
     INSTALLS_PER_AGENT_MAX,
     LIST_LIMIT_MAX,
     LIST_ROWS_PER_REQUEST,
+    TRANSACTION_TRIES,
 )
 from mesh.operator.agents import agent_of
 from mesh.operator.entries import in_batches
@@ -39,9 +41,11 @@ from mesh.operator.shapes.happened import (
 )
 from mesh.operator.stories import Run, run_of, steps_of
 from mesh.records.agent import Agent, Limits
+from mesh.records.conversation import Conversation, Pending
 from mesh.records.run import Claim, RunStatus, Step, StepKind, Story
 from mesh.storage import keys
 from mesh.storage.items import Item
+from mesh.storage.table import Cancelled
 
 
 def run_by_id(call: Call) -> Story:
@@ -92,6 +96,36 @@ def _get(call: Call, story: Story, _: Nothing) -> Answer:
         "steps": [_step(step) for step in steps],
     }
     return Answer(RunShown.model_validate(fields))
+
+
+def _cancel(call: Call, story: Story, _: Nothing) -> Answer:
+    """Ends a run that is not over. What a worker that has it thinks further is thrown away."""
+    deps, commit = call.plane.deps, call.plane.commit
+    deed = Deed(action="run.cancel", target=f"run_{story.story}", agent_id=story.agent_id)
+    for attempt in range(TRANSACTION_TRIES):
+        if attempt:
+            deps.table.back_off()
+        items = deps.table.get_many(
+            (
+                keys.order(story.conversation_id),
+                keys.pending(story.conversation_id, story.order or 0),
+            )
+        )
+        order = items.get(keys.order(story.conversation_id))
+        waits = items.get(keys.pending(story.conversation_id, story.order or 0))
+        if order is None or waits is None:
+            raise Conflict("state_conflict", "the run has ended; look at it again")
+        conversation, pending = record_of(order, Conversation), record_of(waits, Pending)
+        try:
+            call.plane.audit.commit(
+                commit.cancel_writes(conversation, pending, "operator"), call.cause, deed
+            )
+        except Cancelled:
+            continue  # a worker or a message came between: what stands now is judged
+        deps.bell.turn(story.conversation_id, story.agent_id)
+        ended = deps.table.get(keys.story(story.story))
+        return _get(call, story if ended is None else record_of(ended, Story), Nothing())
+    raise Failed("unavailable", "the conversation is contended; try again")
 
 
 def _explain_id(call: Call, story: Story | None, _: Nothing) -> Answer:
@@ -233,6 +267,17 @@ ROUTES: Final = (
         find=run_by_id,
         takes=Nothing,
         act=_get,
+        answers=RunShown,
+    ),
+    Route(
+        method="POST",
+        path="/api/runs/{id}/cancel",
+        operation="cancelRun",
+        summary="End a run that is queued or running; it makes no reply, and the next goes on",
+        needs=Needs.OPERATOR,
+        find=run_by_id,
+        takes=Nothing,
+        act=_cancel,
         answers=RunShown,
     ),
     Route(
