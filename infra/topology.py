@@ -262,6 +262,13 @@ FUNCTIONS: tuple[Function, ...] = (
         rings=("turns",),
     ),
     _operator(
+        "conversations",
+        ("GET", "/api/agents/{slug}/conversations"),
+        ("GET", "/api/conversations/{id}"),
+        ("GET", "/api/conversations/{id}/messages"),
+        table=READ | {Allow.INDEXES},
+    ),
+    _operator(
         "operators",
         ("GET", "/api/operators"),
         ("POST", "/api/operators"),

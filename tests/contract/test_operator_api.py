@@ -13,6 +13,7 @@ from infra.local.aws import Faults, Kind, LocalAws
 from mesh.operator.api import RESOURCES
 from mesh.operator.openapi import routes
 from mesh.operator.route import Needs, Route
+from mesh.storage import keys
 from tests.fakes.egress import answer
 from tests.fakes.operators import Api, admin, error_of, minted
 from tests.fakes.system import URL, Made, System
@@ -141,13 +142,14 @@ def test_what_is_not_yours_answers_exactly_as_what_is_not_there() -> None:
         "/api/connectors": made.install_id,
         "/api/outbox": run_id.replace("run_", "out_"),
         "/api/runs": run_id,
+        "/api/conversations": keys.conversation_id(made.install_id, "room-9"),
         "/api/explain": run_id,
     }
     for route in WITH_TOKEN:
         if "{" not in route.path or route.needs is Needs.ADMIN:
             continue
         there = next((i for p, i in ids.items() if route.path.startswith(p)), "")
-        prefix = there[:4]
+        prefix = there[: there.find("_") + 1]
         api = instance.operator
         body = None if route.method in ("GET", "DELETE") else {"what": 1}
         yours = api(route.method, path_of(route, **theirs, id=there), body)

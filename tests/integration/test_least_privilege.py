@@ -9,6 +9,7 @@ import pytest
 from infra import topology
 from infra.local.aws.recorder import Call
 from infra.topology import Allow, Secrets
+from mesh.storage import keys
 from tests.fakes.egress import answer
 from tests.fakes.operators import Api, admin, minted
 from tests.fakes.system import URL, Made, System
@@ -77,6 +78,9 @@ def use_stories(system: System, api: Api, made: Made) -> None:
         f"/api/runs/{run}",
         f"/api/explain/{run}",
         f"/api/explain?install_id={made.install_id}&conversation_key=room&message_id=m-9",
+        "/api/agents/bob/conversations",
+        f"/api/conversations/{keys.conversation_id(made.install_id, 'room-9')}",
+        f"/api/conversations/{keys.conversation_id(made.install_id, 'room-9')}/messages",
         "/api/agents/bob/outbox",
         f"/api/outbox/{out}",
         f"/api/outbox/{out}/attempts",

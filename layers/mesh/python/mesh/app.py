@@ -246,6 +246,7 @@ _BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
             "connectors",
             "outbox",
             "runs",
+            "conversations",
             "operators",
             "audit",
             "bootstrap",

@@ -15,7 +15,16 @@ from mesh.operator.deps import OperatorDeps
 Entry = Callable[[Mapping[str, Any], object], dict[str, Any]]
 """A Lambda entry point: trigger document and context in, JSON document out."""
 
-RESOURCES: Final = ("meta", "agents", "connectors", "outbox", "runs", "operators", "audit")
+RESOURCES: Final = (
+    "meta",
+    "agents",
+    "connectors",
+    "outbox",
+    "runs",
+    "conversations",
+    "operators",
+    "audit",
+)
 """The functions that have routes: each is one module of this package, its routes in `ROUTES`."""
 
 

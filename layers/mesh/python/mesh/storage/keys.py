@@ -242,6 +242,10 @@ def outbox_list(agent_id: str, at_ms: int, story: str) -> str:
     return f"OUT#{agent_id}#{day_of(at_ms)}#{_shard(story, LIST_SHARDS):02d}"
 
 
+def conversations_list(agent_id: str, at_ms: int, story: str) -> str:
+    return f"CONVS#{agent_id}#{day_of(at_ms)}#{_shard(story, LIST_SHARDS):02d}"
+
+
 def audit_shards(at_ms: int) -> tuple[str, ...]:
     """Every audit partition of the UTC day of `at_ms`."""
     return tuple(f"AUDIT#{day_of(at_ms)}#{shard:02d}" for shard in range(AUDIT_SHARDS))
@@ -255,6 +259,11 @@ def runs_lists(agent_id: str, at_ms: int) -> tuple[str, ...]:
 def outbox_lists(agent_id: str, at_ms: int) -> tuple[str, ...]:
     """Every shard of an agent's outbox entries of the UTC day of `at_ms`."""
     return tuple(f"OUT#{agent_id}#{day_of(at_ms)}#{shard:02d}" for shard in range(LIST_SHARDS))
+
+
+def conversations_lists(agent_id: str, at_ms: int) -> tuple[str, ...]:
+    """Every shard of an agent's conversations that began on the UTC day of `at_ms`."""
+    return tuple(f"CONVS#{agent_id}#{day_of(at_ms)}#{shard:02d}" for shard in range(LIST_SHARDS))
 
 
 def refused_day(install_id: str, at_ms: int) -> str:

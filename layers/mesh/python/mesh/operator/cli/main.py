@@ -15,7 +15,15 @@ from pathlib import Path
 
 import click
 
-from mesh.operator.cli import agents, connectors, happened, operators, smoke, third_party
+from mesh.operator.cli import (
+    agents,
+    connectors,
+    conversations,
+    happened,
+    operators,
+    smoke,
+    third_party,
+)
 from mesh.operator.cli.command import Invocation, Sections
 from mesh.operator.cli.failure import REFUSED, USAGE, CommandError
 from mesh.operator.cli.terminal import clean
@@ -26,7 +34,7 @@ class _Mesh(Sections):
     sections = (
         ("Start here", ("local", "login", "whoami")),
         ("Agents and where they are reached", ("agent", "connector")),
-        ("What happened", ("explain", "run", "outbox", "audit")),
+        ("What happened", ("explain", "conversation", "run", "outbox", "audit")),
         ("The third party's side", ("send", "verify")),
         ("The instance", ("operator", "smoke")),
     )
@@ -54,6 +62,7 @@ def cli(context: click.Context) -> None:
 for _command in (
     agents.group,
     connectors.group,
+    conversations.group,
     happened.outbox,
     happened.run,
     happened.explain,
