@@ -701,6 +701,34 @@ def test_a_refused_request_of_a_proven_caller_can_be_answered_for() -> None:
     assert response.status == 404
 
 
+def test_a_refused_request_is_answered_for_by_three_reads_however_many_connectors_there_are() -> (
+    None
+):
+    instance = Instance()
+    made = instance.install()
+    for _ in range(3):
+        instance.install()
+    theirs = instance.install("ada")
+    ids = [
+        str(instance.system.post(made, {"message_id": "m", "tools": []}).header("x-request-id"))
+        for _ in range(3)
+    ]
+    foreign = instance.system.post(theirs, {"message_id": "m"}).header("x-request-id")
+    for request_id in ids:  # those between the first and the last too
+        with instance.system.aws.recording() as calls:
+            story = instance.viewer.ok("GET", f"/api/explain/{request_id}")
+        assert story["subject"] == {"id": request_id, "install_id": made.install_id}
+        assert "3 such in that minute" in story["events"][0]["text"]
+        asked = [call for call in calls if call.caller == "operator_runs"]
+        assert len(asked) <= 4, [call.operation for call in asked]
+    assert instance.admin("GET", f"/api/explain/{foreign}").status == 200
+    assert instance.viewer("GET", f"/api/explain/{foreign}").status == 404
+    (pointer,) = (
+        row for row in instance.system.rows("REFUSED") if row["pk"] == f"STORY#{foreign[4:]}"
+    )
+    assert pointer["ttl"] > instance.system.clock.now_ms() // 1000
+
+
 # ---- the outbox
 
 

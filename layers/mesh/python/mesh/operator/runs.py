@@ -10,13 +10,10 @@ from typing import Final
 from mesh.control.agents import not_found
 from mesh.control.audit import Deed
 from mesh.control.rows import record_of
-from mesh.kernel.clock import MINUTE_MS, rfc3339
+from mesh.kernel.clock import rfc3339
 from mesh.kernel.errors import Conflict, Failed, Refused
-from mesh.kernel.ids import is_minted, story_of, ulid_ms
+from mesh.kernel.ids import is_minted, story_of
 from mesh.kernel.limits import (
-    INSTALLS_ASKED_MAX,
-    INSTALLS_PER_AGENT_MAX,
-    LIST_LIMIT_MAX,
     LIST_ROWS_PER_REQUEST,
     TRANSACTION_TRIES,
 )
@@ -42,9 +39,8 @@ from mesh.operator.shapes.happened import (
 from mesh.operator.stories import Run, run_of, steps_of
 from mesh.records.agent import Agent, Limits
 from mesh.records.conversation import Conversation, Pending
-from mesh.records.run import Claim, RunStatus, Step, StepKind, Story
+from mesh.records.run import Claim, Refusal, RunStatus, Step, StepKind, Story
 from mesh.storage import keys
-from mesh.storage.items import Item
 from mesh.storage.table import Cancelled
 
 
@@ -164,43 +160,31 @@ def story_or_request(call: Call) -> Story | None:
 
 
 def _refused(call: Call, request_id: str) -> Explanation | None:
-    """A refusal of a proven caller that kept this very request id, among the caller's installs.
-
-    The id tells the minute; the install is not known, so those that the principal reaches are
-    asked.
-    """
-    at_ms = ulid_ms(story_of(request_id))
-    reach = call.principal.agents
-    agents = call.plane.agents
-    asked = 0
-    reached = agents.page(LIST_LIMIT_MAX, None)[0] if reach is None else agents.many(reach)
-    for agent in reached:
-        ids, _ = call.plane.installs.of_agent(agent.agent_id, INSTALLS_PER_AGENT_MAX, None)
-        for install_id in ids:
-            asked += 1
-            if asked > INSTALLS_ASKED_MAX:
-                return None
-            page = call.plane.deps.table.query(
-                keys.refused_day(install_id, at_ms), prefix=f"{at_ms // MINUTE_MS:012d}#"
-            )
-            for row in page.items:
-                if request_id in (row["first_request_id"], row["last_request_id"]):
-                    return _refusal(request_id, install_id, row)
-    return None
+    """The refusal of a proven caller that got this request id; None where it is not the asker's."""
+    table = call.plane.deps.table
+    item = table.get(keys.refusal(story_of(request_id)))
+    if item is None:
+        return None
+    refusal = record_of(item, Refusal)
+    install = call.plane.installs.by_id(refusal.install_id)
+    if install is None or not call.principal.reaches(install.agent_id):
+        return None
+    row = table.get(keys.refused(refusal.install_id, refusal.at, refusal.reason))
+    return _refusal(request_id, refusal, 1 if row is None else int(row["n"]))
 
 
-def _refusal(request_id: str, install_id: str, row: Item) -> Explanation:
+def _refusal(request_id: str, refusal: Refusal, count: int) -> Explanation:
     event = ExplainEvent(
-        at=rfc3339(row["last_at"] if row["last_request_id"] == request_id else row["first_at"]),
+        at=rfc3339(refusal.at),
         kind="refused",
         rule="ingress",
-        reason=row["reason"],
-        ids={"request_id": request_id, "install_id": install_id},
-        text=f"a signed request was refused: {row['reason']}; {row['n']} such in that minute,"
-        f" the caller's clock is off by {row['last_skew_s']} s",
+        reason=refusal.reason,
+        ids={"request_id": request_id, "install_id": refusal.install_id},
+        text=f"a signed request was refused: {refusal.reason}; {count} such in that minute,"
+        f" the caller's clock is off by {refusal.skew_s} s",
     )
     return Explanation(
-        subject={"id": request_id, "install_id": install_id},
+        subject={"id": request_id, "install_id": refusal.install_id},
         events=[event],
         next="nothing: the caller was told, and nothing was taken in",
     )

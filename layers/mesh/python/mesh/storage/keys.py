@@ -12,6 +12,7 @@ because a key holds 2,048 and 1,024 bytes, and because joined raw values collide
                              OUTBOX                      last sequence, head, due mark
                              PEND#<order>                a run that waits or runs; carries the lease
     STORY#<ulid>             STORY, STEP#<n>, ATTEMPTS#<n>, REPLAY   one message's whole story
+                             REFUSED                     or where its refusal is counted
     RATE#<install>#<minute>  <shard>
     CAPS#<install>           ACTOR#…, CONVERSATION#…     who was active; COUNT#<kind>#<shard>
     REFUSED#<install>#<day>  <minute>#<reason>
@@ -160,6 +161,10 @@ def cap_count(install_id: str, kind: str, shard: int) -> Key:
 
 def refused(install_id: str, at_ms: int, reason: str) -> Key:
     return Key(f"REFUSED#{install_id}#{day_of(at_ms)}", f"{at_ms // MINUTE_MS:012d}#{reason}")
+
+
+def refusal(story: str) -> Key:
+    return Key(story_partition(story), "REFUSED")
 
 
 def agent(agent_id: str) -> Key:
