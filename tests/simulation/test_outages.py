@@ -133,6 +133,27 @@ def test_a_gone_receiver_ends_one_entry_and_pauses_the_rest_until_it_is_resumed(
     assert [entry["state"] for entry in world.entries()].count("delivered") == 3
 
 
+def test_an_endpoint_that_fails_for_a_day_is_paused_after_two_notices() -> None:
+    world = World(answers=lambda *_: answer(500))
+    began = world.clock.ms
+    world.say("A", "a-1")
+    world.run(900)
+    for hours in (12, 21.6, 24):
+        world.clock.ms = began + int(hours * HOUR_MS) - MINUTE_MS  # the probes between are left out
+        world.run(240)
+    assert endpoint(world)["state"] == "paused"
+    told = [event for event, _ in world.log.events if event.startswith("endpoint.")]
+    assert told == ["endpoint.failing", "endpoint.failing", "endpoint.paused"]
+    requests = world.receiver.requests
+    world.run(4 * 3600)
+    assert world.receiver.requests == requests
+    world.clock.ms += 8 * DAY_MS
+    world.receiver.answers = always_ok
+    world.resume_delivery()
+    world.run_until_done(300)
+    assert [entry["state"] for entry in world.entries()] == ["delivered"], "a pause ages nothing"
+
+
 def test_a_url_that_turns_private_is_refused_three_times_and_no_more() -> None:
     world = World()
     world.egress.resolves["receiver.example"] = ["10.0.0.7"]

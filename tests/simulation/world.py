@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,15 +24,15 @@ from infra.local.stack import make_resources
 from mesh.app import Handler, Ports, build
 from mesh.control.agents import Agents
 from mesh.control.audit import AuditTrail
-from mesh.control.enablement import Enablement
+from mesh.control.enablement import Enablement, Step
 from mesh.control.idempotency import Minting
-from mesh.control.installs import Installs, Wanted
+from mesh.control.installs import Installs, Wanted, Whole
 from mesh.control.instance_key import InstanceKeys
 from mesh.kernel.clock import MINUTE_MS, Clock
 from mesh.kernel.ids import Ids
 from mesh.kernel.settings import Settings
 from mesh.records.agent import Limits, Model
-from mesh.records.install import Caps, Engagement
+from mesh.records.install import Caps, Engagement, Install
 from mesh.security.signing import sign_inbound
 from mesh.storage import keys
 from mesh.storage.clients import Clients
@@ -93,6 +93,16 @@ class WorldHooks(Hooks):
 
     def drops(self, site: Site) -> bool:
         return self.lose(site)
+
+
+class _NoSteps:
+    """Enabling without steps: implements `Provisioner`."""
+
+    def steps(self, install: Install, *, skip_ping: bool) -> Sequence[Step]:
+        return ()
+
+    def run(self, step: Step, whole: Whole) -> None:
+        raise AssertionError(step)
 
 
 @dataclass
@@ -199,7 +209,8 @@ class World:
 
     def _make_install(self) -> Made:
         audit = AuditTrail(self.table, self.clock, self.ids, 400)
-        self.agent = Agents(self.table, self.clock, self.ids, audit).create(
+        self.agents = Agents(self.table, self.clock, self.ids, audit)
+        self.agent = self.agents.create(
             slug="ada",
             name="Ada",
             handle="ada",
@@ -412,6 +423,22 @@ class World:
         return str(found[0])
 
     # ---- what an operator does
+
+    def pause(self) -> None:
+        """The agent stops."""
+        self.agent = self.agents.pause(self.agent, CAUSE)
+
+    def resume(self) -> None:
+        """The agent works again."""
+        self.agent = self.agents.resume(self.agent, CAUSE)
+
+    def disable(self) -> None:
+        """The install stops."""
+        self.enablement.disable(self.made.install_id, CAUSE)
+
+    def enable(self) -> None:
+        """The install works again; there is nothing to do first."""
+        self.enablement.enable(self.made.install_id, _NoSteps(), skip_ping=True, cause=CAUSE)
 
     def resume_delivery(self) -> None:
         """The operator takes the endpoint as healthy."""

@@ -20,6 +20,8 @@ from mesh.engine.lease import is_live
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed
 from mesh.kernel.limits import (
+    DEGRADED_MS_MAX,
+    DEGRADED_NOTICES,
     DUE_SHARDS,
     LEASE_GRACE_MS,
     PROBE_EVERY_MS,
@@ -232,17 +234,44 @@ class DueSweep:
         mark = None if item is None else msgspec.convert(item, Mark)
         if item is None or mark is None or not this.is_due(mark, now):
             return
-        if msgspec.convert(item, Endpoint).state is not EndpointState.DEGRADED:
+        endpoint = msgspec.convert(item, Endpoint)
+        if endpoint.state is not EndpointState.DEGRADED:
             self._drop_mark(key, mark, "attribute_exists(#pk)")
             return
+        failing_ms = now - (endpoint.failing_since or now)
+        if failing_ms >= DEGRADED_MS_MAX:
+            self._pause_endpoint(key, now)
+            return
+        self._notice(key, failing_ms)
         # A schedule ticks a little early at times; the mark must be due by the next tick anyhow.
         if not self._move_mark(key, mark, now + PROBE_EVERY_MS - TICK_SLACK_MS):
             return
-        install_id = key.pk.removeprefix("INS#")
+        install_id = _install_of(key)
         for waiting in self._table.query_due(
             keys.degraded(install_id), until_ms=None, limit=1
         ).items:
             self._bell.delivery(waiting["pk"].removeprefix("CONV#"), recovery=now)
+
+    def _pause_endpoint(self, key: Key, now: int) -> None:
+        """Nothing is tried any more until an operator resumes it, and nothing ages meanwhile."""
+        paused = self._apply_update(
+            key,
+            "SET #state = :paused, #reason = :why, #held_since = if_not_exists(#held_since, :now)"
+            " REMOVE #due_pk, #due_at",
+            "#state = :degraded",
+            paused=EndpointState.PAUSED.value,
+            why="failed_for_a_day",
+            now=now,
+            degraded=EndpointState.DEGRADED.value,
+        )
+        if paused:
+            self._log("endpoint.paused", install_id=_install_of(key), reason="failed_for_a_day")
+
+    def _notice(self, key: Key, failing_ms: int) -> None:
+        """Tells once, at the first look behind each part of the time that it is given."""
+        for part in DEGRADED_NOTICES:
+            if 0 <= failing_ms - part * DEGRADED_MS_MAX < PROBE_EVERY_MS:
+                self._log("endpoint.failing", install_id=_install_of(key), age_s=failing_ms // 1000)
 
     def _endpoint(self, key: Key) -> Endpoint:
         item = self._table.get(key)
@@ -370,6 +399,10 @@ class DueSweep:
             self._table.write(delete(key, condition, **values))
         except ConditionFailed:
             return
+
+
+def _install_of(key: Key) -> str:
+    return key.pk.removeprefix("INS#")
 
 
 def _run_seen(pending: Pending) -> str:
