@@ -13,12 +13,15 @@ from infra.local.aws import Faults, Kind, LocalAws
 from mesh.operator.api import RESOURCES
 from mesh.operator.openapi import routes
 from mesh.operator.route import Needs, Route
+from mesh.storage import keys
 from tests.fakes.egress import answer
 from tests.fakes.operators import Api, admin, error_of, minted
 from tests.fakes.system import URL, Made, System
 
 ROUTES = routes()
 WITH_TOKEN = [route for route in ROUTES if route.needs is not Needs.NOTHING]
+NO_EFFECT = {"planConnector", "simulateMessage"}
+"""What is posted and changes nothing."""
 NOT_THERE = {"slug": "nobody", "id": "ins_" + "0" * 26, "name": "nothing"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
 
@@ -139,13 +142,14 @@ def test_what_is_not_yours_answers_exactly_as_what_is_not_there() -> None:
         "/api/connectors": made.install_id,
         "/api/outbox": run_id.replace("run_", "out_"),
         "/api/runs": run_id,
+        "/api/conversations": keys.conversation_id(made.install_id, "room-9"),
         "/api/explain": run_id,
     }
     for route in WITH_TOKEN:
         if "{" not in route.path or route.needs is Needs.ADMIN:
             continue
         there = next((i for p, i in ids.items() if route.path.startswith(p)), "")
-        prefix = there[:4]
+        prefix = there[: there.find("_") + 1]
         api = instance.operator
         body = None if route.method in ("GET", "DELETE") else {"what": 1}
         yours = api(route.method, path_of(route, **theirs, id=there), body)
@@ -697,6 +701,34 @@ def test_a_refused_request_of_a_proven_caller_can_be_answered_for() -> None:
     assert response.status == 404
 
 
+def test_a_refused_request_is_answered_for_by_three_reads_however_many_connectors_there_are() -> (
+    None
+):
+    instance = Instance()
+    made = instance.install()
+    for _ in range(3):
+        instance.install()
+    theirs = instance.install("ada")
+    ids = [
+        str(instance.system.post(made, {"message_id": "m", "tools": []}).header("x-request-id"))
+        for _ in range(3)
+    ]
+    foreign = instance.system.post(theirs, {"message_id": "m"}).header("x-request-id")
+    for request_id in ids:  # those between the first and the last too
+        with instance.system.aws.recording() as calls:
+            story = instance.viewer.ok("GET", f"/api/explain/{request_id}")
+        assert story["subject"] == {"id": request_id, "install_id": made.install_id}
+        assert "3 such in that minute" in story["events"][0]["text"]
+        asked = [call for call in calls if call.caller == "operator_runs"]
+        assert len(asked) <= 4, [call.operation for call in asked]
+    assert instance.admin("GET", f"/api/explain/{foreign}").status == 200
+    assert instance.viewer("GET", f"/api/explain/{foreign}").status == 404
+    (pointer,) = (
+        row for row in instance.system.rows("REFUSED") if row["pk"] == f"STORY#{foreign[4:]}"
+    )
+    assert pointer["ttl"] > instance.system.clock.now_ms() // 1000
+
+
 # ---- the outbox
 
 
@@ -734,6 +766,7 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
     out = instance.answered(made).replace("run_", "out_")
     instance.system.receiver(answer(500))
     waiting = instance.answered(made, "m-2").replace("run_", "out_")
+    queued = instance.system.say(made, "never mind", "m-3").json()["run_id"]
     one = f"/api/connectors/{made.install_id}"
     other = api.ok("POST", "/api/operators", {"name": "x", "role": "viewer"})["id"]
     acts: dict[str, tuple[str, Any, str]] = {
@@ -759,6 +792,7 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
         "resumeDelivery": (f"{one}/resume-delivery", None, "connector.resume_delivery"),
         "replayEntry": (f"/api/outbox/{out}/replay", None, "outbox.replay"),
         "discardEntry": (f"/api/outbox/{waiting}/discard", None, "outbox.discard"),
+        "cancelRun": (f"/api/runs/{queued}/cancel", None, "run.cancel"),
         "createOperator": ("/api/operators", {"name": "z", "role": "viewer"}, "operator.create"),
         "putOperator": (
             f"/api/operators/{other}",
@@ -769,7 +803,9 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
         "revokeOperator": (f"/api/operators/{other}", None, "operator.revoke"),
         "deleteConnector": (one, None, "connector.delete"),
     }
-    changing = {r.operation: r for r in ROUTES if r.method != "GET"}
+    changing = {
+        r.operation: r for r in ROUTES if r.method != "GET" and r.operation not in NO_EFFECT
+    }
     assert set(acts) == set(changing), "a route that changes something is missing here"
     for operation, (target, body, action) in acts.items():
         before = audited(aws)

@@ -9,6 +9,7 @@ import pytest
 from infra import topology
 from infra.local.aws.recorder import Call
 from infra.topology import Allow, Secrets
+from mesh.storage import keys
 from tests.fakes.egress import answer
 from tests.fakes.operators import Api, admin, minted
 from tests.fakes.system import URL, Made, System
@@ -66,6 +67,8 @@ def use_connectors(system: System, api: Api) -> Made:
     api.ok("PUT", f"/api/connectors/{one}", {"delivery_url": URL, "version": 1})
     for verb in ("rotate", "end-overlap", "disable", "enable", "resume-delivery"):
         api.ok("POST", f"/api/connectors/{one}/{verb}")
+    api.ok("POST", f"/api/connectors/{one}/plan")
+    api.ok("POST", f"/api/connectors/{one}/simulate")
     api.ok("GET", f"/api/connectors/{one}/refusals")
     api.ok("GET", "/api/agents/bob/connectors")
     api.ok("DELETE", f"/api/connectors/{one}")
@@ -86,6 +89,9 @@ def use_stories(system: System, api: Api, made: Made) -> None:
         f"/api/runs/{run}",
         f"/api/explain/{run}",
         f"/api/explain?install_id={made.install_id}&conversation_key=room&message_id=m-9",
+        "/api/agents/bob/conversations",
+        f"/api/conversations/{keys.conversation_id(made.install_id, 'room-9')}",
+        f"/api/conversations/{keys.conversation_id(made.install_id, 'room-9')}/messages",
         "/api/agents/bob/outbox",
         f"/api/outbox/{out}",
         f"/api/outbox/{out}/attempts",
@@ -94,6 +100,8 @@ def use_stories(system: System, api: Api, made: Made) -> None:
     api.ok("POST", f"/api/outbox/{out}/replay")
     (waiting,) = api.ok("GET", "/api/agents/bob/outbox?status=pending")["items"]
     api.ok("POST", f"/api/outbox/{waiting['outbound_id']}/discard")
+    queued = system.say(made, "never mind", "m-3").json()["run_id"]
+    api.ok("POST", f"/api/runs/{queued}/cancel")
 
 
 def _of(calls: list[Call], name: str) -> Iterator[tuple[str, str]]:

@@ -251,6 +251,7 @@ _BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
             "connectors",
             "outbox",
             "runs",
+            "conversations",
             "operators",
             "audit",
             "instance",

@@ -1,14 +1,19 @@
-"""Owns what is kept of refusals to proven callers: one row per install, reason and minute.
+"""Owns what is kept of refusals to proven callers: one row per install, reason and minute, and a
+pointer to it from each request's id.
 
 Refuses to write anything for a caller that is not proven, and anything of a body.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from mesh.kernel.clock import DAY_MS
+from mesh.kernel.ids import story_of
+from mesh.records.run import Refusal
 from mesh.storage import keys
 from mesh.storage.table import Table
-from mesh.storage.writes import update
+from mesh.storage.writes import put, update
 
 
 def note_refusal(
@@ -21,7 +26,9 @@ def note_refusal(
     skew_s: int,
     kept_days: int,
 ) -> None:
-    """Counts one refusal. `skew_s` is the caller's clock less ours. Raises Failed."""
+    """Counts one refusal, and notes under its request id where. `skew_s` is the caller's clock less
+    ours. Raises Failed."""
+    ttl = (at_ms + kept_days * DAY_MS) // 1000
     table.write(
         update(
             keys.refused(install_id, at_ms, reason),
@@ -37,6 +44,10 @@ def note_refusal(
             at=at_ms,
             request_id=request_id,
             skew_s=skew_s,
-            ttl=(at_ms + kept_days * DAY_MS) // 1000,
+            ttl=ttl,
         )
+    )
+    pointer = Refusal(install_id=install_id, reason=reason, at=at_ms, skew_s=skew_s)
+    table.write(
+        put(keys.refusal(story_of(request_id)), {**msgspec.to_builtins(pointer), "ttl": ttl})
     )

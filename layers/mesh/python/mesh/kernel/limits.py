@@ -168,8 +168,6 @@ LIST_DAYS_PER_REQUEST: Final = 32
 LIST_ROWS_PER_REQUEST: Final = 1_000
 DISCARDS_PER_REQUEST: Final = 200
 WAKE_AT_ONCE_MAX: Final = 25
-INSTALLS_ASKED_MAX: Final = 300
-"""How many installs are asked for the refusal that a request id belongs to."""
 DELIVERY_COUNT_DAYS: Final = 8
 DELIVERY_COUNT_ENTRIES: Final = 200
 """How far back the counts of waiting and dead entries look: the newest so many entries of an agent.

@@ -22,6 +22,7 @@ RESOURCES: Final = (
     "connectors",
     "outbox",
     "runs",
+    "conversations",
     "operators",
     "audit",
     "instance",

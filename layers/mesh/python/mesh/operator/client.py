@@ -186,14 +186,20 @@ class OperatorClient:
         *,
         params: Mapping[str, str] | None = None,
         body: Json = None,
+        content: bytes | None = None,
+        content_type: str | None = None,
         idempotency_key: str | None = None,
     ) -> Json:
         """One request whose answer's document is wanted: an object, or None with a 204.
 
+        `content` goes out as it is, in place of a body, labelled `content_type`.
+
         Raises ApiError and UnreachableError, the latter also when another server answered.
         """
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        answer = self.send(method, path, params=params, headers=headers, body=body)
+        if content_type is not None:
+            headers["Content-Type"] = content_type
+        answer = self.send(method, path, params=params, headers=headers, body=body, content=content)
         if not 200 <= answer.status < 300:
             raise ApiError(answer, path)
         if answer.status != 204 and not isinstance(answer.json, dict):

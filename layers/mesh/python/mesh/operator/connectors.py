@@ -16,6 +16,7 @@ from mesh.kernel.errors import Conflict, Failed, Refused
 from mesh.operator.agents import agent_of
 from mesh.operator.connector_shown import answer, shown, time_of
 from mesh.operator.entries import counts
+from mesh.operator.foresight import show_plan, simulate
 from mesh.operator.moving import discard_waiting, host_changes, may_wait
 from mesh.operator.refusals import list_refusals
 from mesh.operator.route import Answer, Call, Needs, Route
@@ -31,6 +32,12 @@ from mesh.operator.shapes.connectors import (
     RefusalList,
     RotateTaken,
     Rotation,
+)
+from mesh.operator.shapes.foresight import (
+    PlanShown,
+    PlanTaken,
+    SimulatedPayload,
+    SimulationShown,
 )
 from mesh.operator.waking import wake
 from mesh.records.agent import Agent
@@ -314,6 +321,29 @@ ROUTES: Final = (
         takes=Nothing,
         act=_disable,
         answers=ConnectorShown,
+    ),
+    Route(
+        method="POST",
+        path=f"{_ONE}/plan",
+        operation="planConnector",
+        summary="What enabling and disabling would do, step by step; nothing is done",
+        needs=Needs.VIEWER,
+        find=install_of,
+        takes=PlanTaken,
+        act=show_plan,
+        answers=PlanShown,
+    ),
+    Route(
+        method="POST",
+        path=f"{_ONE}/simulate",
+        operation="simulateMessage",
+        summary="What a payload would come to if a proven caller posted it; nothing is kept",
+        needs=Needs.VIEWER,
+        find=install_of,
+        takes=SimulatedPayload,
+        act=simulate,
+        answers=SimulationShown,
+        unread=True,
     ),
     Route(
         method="POST",

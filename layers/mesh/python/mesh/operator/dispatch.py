@@ -26,7 +26,7 @@ from mesh.operator.answers import answered, refusal
 from mesh.operator.authorizer import proven_by
 from mesh.operator.deps import OperatorDeps
 from mesh.operator.plane import ControlPlane
-from mesh.operator.route import Answer, Call, Needs, Route
+from mesh.operator.route import Answer, Call, Needs, Route, Sent
 from mesh.operator.shapes.base import Nothing
 from mesh.records.operator import OperatorRole, Principal
 
@@ -110,6 +110,7 @@ class Dispatcher:
             if route.mints
             else None,
             binding=_binding(route, event, query, proven.principal),
+            sent=_sent(event, headers) if route.unread else None,
         )
         return route.act(call, subject, taken)
 
@@ -124,6 +125,9 @@ class Dispatcher:
         if route.method not in ("POST", "PUT"):
             return query, _validated(route.takes, query)
         raw = json_body.bytes_of(event)
+        if route.unread:
+            _validated(Nothing, query)
+            return None, route.takes.model_construct()
         if raw or route.method == "PUT":
             json_body.check_media_type(headers)
             given = json_body.decode(raw)
@@ -142,7 +146,15 @@ _ANYBODY: Final = Proven(
 """Stands where a route needs nobody."""
 
 
-def _with(call: Call, *, minting: Minting | None, binding: str) -> Call:
+def _sent(event: Mapping[str, Any], headers: Mapping[str, str]) -> Sent:
+    """The body as it came; an empty one counts as `{}`, as everywhere."""
+    raw = json_body.bytes_of(event)
+    if not raw:
+        return Sent("application/json", None, b"{}")
+    return Sent(headers.get("content-type"), headers.get("content-encoding"), raw)
+
+
+def _with(call: Call, *, minting: Minting | None, binding: str, sent: Sent | None) -> Call:
     return Call(
         plane=call.plane,
         proven=call.proven,
@@ -151,6 +163,7 @@ def _with(call: Call, *, minting: Minting | None, binding: str) -> Call:
         operation=call.operation,
         minting=minting,
         binding=binding,
+        sent=sent,
     )
 
 

@@ -222,7 +222,7 @@ def _next(call: Call, run: Run, entry: Entry | None) -> str:
         case RunStatus.QUEUED | RunStatus.RUNNING:
             return _next_of_run(call, run)
         case _:
-            return f"nothing: the run {run.status} and made no reply"
+            return f"nothing: the run ended {run.status} and made no reply"
 
 
 def _next_of_run(call: Call, run: Run) -> str:

@@ -19,6 +19,7 @@ from mesh.control.rewrap import Rewrapping
 from mesh.control.rotation import Rotation
 from mesh.control.vault import Vault
 from mesh.operator.deps import OperatorDeps
+from mesh.outbox.commit import Commit
 from mesh.security.egress.contract import Egress, EgressPolicy
 from mesh.security.urls import Allowlist, Refusal
 
@@ -71,6 +72,11 @@ class ControlPlane:
     def enablement(self) -> Enablement:
         deps = self.deps
         return Enablement(deps.table, deps.clock, deps.ids, self.audit, self.installs)
+
+    @cached_property
+    def commit(self) -> Commit:
+        deps = self.deps
+        return Commit(deps.table, deps.clock, deps.random, deps.settings.messages_kept_days)
 
     @cached_property
     def operators(self) -> Operators:

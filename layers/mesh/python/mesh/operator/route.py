@@ -40,6 +40,15 @@ class Answer:
     status: int = 200
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A body as it came, and how it was labelled. It stays out of the `repr`."""
+
+    content_type: str | None
+    content_encoding: str | None
+    body: bytes = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One request, as an act sees it: who asks, on what, and in which request."""
@@ -52,6 +61,8 @@ class Call:
     minting: Minting | None = None
     binding: str = ""
     """What cursors of this list are bound to: route, filter and operator."""
+    sent: Sent | None = None
+    """The body of a route that takes it unread."""
 
     @property
     def principal(self) -> Principal:
@@ -93,6 +104,9 @@ class Route(Generic[S, B]):
     answers: type[BaseModel] | None
     status: int = 200
     mints: bool = False
+    unread: bool = False
+    """Whether the body is handed on as it came, in `Call.sent`: the act judges it, and `takes` is
+    for the document alone."""
     also: tuple[int, ...] = field(default=())
     """Statuses that it may answer beside the ordinary ones, for the document."""
 

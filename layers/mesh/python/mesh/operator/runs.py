@@ -1,4 +1,4 @@
-"""Owns the routes of runs, and of the question why a turn did or did not happen.
+"""Owns the routes of runs, their cancelling, and the question why a turn did or did not happen.
 
 Refuses to tell of a message before it is known whose it is.
 """
@@ -8,15 +8,14 @@ from __future__ import annotations
 from typing import Final
 
 from mesh.control.agents import not_found
+from mesh.control.audit import Deed
 from mesh.control.rows import record_of
-from mesh.kernel.clock import MINUTE_MS, rfc3339
-from mesh.kernel.errors import Refused
-from mesh.kernel.ids import is_minted, story_of, ulid_ms
+from mesh.kernel.clock import rfc3339
+from mesh.kernel.errors import Conflict, Failed, Refused
+from mesh.kernel.ids import is_minted, story_of
 from mesh.kernel.limits import (
-    INSTALLS_ASKED_MAX,
-    INSTALLS_PER_AGENT_MAX,
-    LIST_LIMIT_MAX,
     LIST_ROWS_PER_REQUEST,
+    TRANSACTION_TRIES,
 )
 from mesh.operator.agents import agent_of
 from mesh.operator.entries import in_batches
@@ -39,9 +38,10 @@ from mesh.operator.shapes.happened import (
 )
 from mesh.operator.stories import Run, run_of, steps_of
 from mesh.records.agent import Agent, Limits
-from mesh.records.run import Claim, RunStatus, Step, StepKind, Story
+from mesh.records.conversation import Conversation, Pending
+from mesh.records.run import Claim, Refusal, RunStatus, Step, StepKind, Story
 from mesh.storage import keys
-from mesh.storage.items import Item
+from mesh.storage.table import Cancelled
 
 
 def run_by_id(call: Call) -> Story:
@@ -94,6 +94,36 @@ def _get(call: Call, story: Story, _: Nothing) -> Answer:
     return Answer(RunShown.model_validate(fields))
 
 
+def _cancel(call: Call, story: Story, _: Nothing) -> Answer:
+    """Ends a run that is not over. What a worker that has it thinks further is thrown away."""
+    deps, commit = call.plane.deps, call.plane.commit
+    deed = Deed(action="run.cancel", target=f"run_{story.story}", agent_id=story.agent_id)
+    for attempt in range(TRANSACTION_TRIES):
+        if attempt:
+            deps.table.back_off()
+        items = deps.table.get_many(
+            (
+                keys.order(story.conversation_id),
+                keys.pending(story.conversation_id, story.order or 0),
+            )
+        )
+        order = items.get(keys.order(story.conversation_id))
+        waits = items.get(keys.pending(story.conversation_id, story.order or 0))
+        if order is None or waits is None:
+            raise Conflict("state_conflict", "the run has ended; look at it again")
+        conversation, pending = record_of(order, Conversation), record_of(waits, Pending)
+        try:
+            call.plane.audit.commit(
+                commit.cancel_writes(conversation, pending, "operator"), call.cause, deed
+            )
+        except Cancelled:
+            continue  # a worker or a message came between: what stands now is judged
+        deps.bell.turn(story.conversation_id, story.agent_id)
+        ended = deps.table.get(keys.story(story.story))
+        return _get(call, story if ended is None else record_of(ended, Story), Nothing())
+    raise Failed("unavailable", "the conversation is contended; try again")
+
+
 def _explain_id(call: Call, story: Story | None, _: Nothing) -> Answer:
     if story is not None:
         return Answer(explain(call, story))
@@ -130,43 +160,31 @@ def story_or_request(call: Call) -> Story | None:
 
 
 def _refused(call: Call, request_id: str) -> Explanation | None:
-    """A refusal of a proven caller that kept this very request id, among the caller's installs.
-
-    The id tells the minute; the install is not known, so those that the principal reaches are
-    asked.
-    """
-    at_ms = ulid_ms(story_of(request_id))
-    reach = call.principal.agents
-    agents = call.plane.agents
-    asked = 0
-    reached = agents.page(LIST_LIMIT_MAX, None)[0] if reach is None else agents.many(reach)
-    for agent in reached:
-        ids, _ = call.plane.installs.of_agent(agent.agent_id, INSTALLS_PER_AGENT_MAX, None)
-        for install_id in ids:
-            asked += 1
-            if asked > INSTALLS_ASKED_MAX:
-                return None
-            page = call.plane.deps.table.query(
-                keys.refused_day(install_id, at_ms), prefix=f"{at_ms // MINUTE_MS:012d}#"
-            )
-            for row in page.items:
-                if request_id in (row["first_request_id"], row["last_request_id"]):
-                    return _refusal(request_id, install_id, row)
-    return None
+    """The refusal of a proven caller that got this request id; None where it is not the asker's."""
+    table = call.plane.deps.table
+    item = table.get(keys.refusal(story_of(request_id)))
+    if item is None:
+        return None
+    refusal = record_of(item, Refusal)
+    install = call.plane.installs.by_id(refusal.install_id)
+    if install is None or not call.principal.reaches(install.agent_id):
+        return None
+    row = table.get(keys.refused(refusal.install_id, refusal.at, refusal.reason))
+    return _refusal(request_id, refusal, 1 if row is None else int(row["n"]))
 
 
-def _refusal(request_id: str, install_id: str, row: Item) -> Explanation:
+def _refusal(request_id: str, refusal: Refusal, count: int) -> Explanation:
     event = ExplainEvent(
-        at=rfc3339(row["last_at"] if row["last_request_id"] == request_id else row["first_at"]),
+        at=rfc3339(refusal.at),
         kind="refused",
         rule="ingress",
-        reason=row["reason"],
-        ids={"request_id": request_id, "install_id": install_id},
-        text=f"a signed request was refused: {row['reason']}; {row['n']} such in that minute,"
-        f" the caller's clock is off by {row['last_skew_s']} s",
+        reason=refusal.reason,
+        ids={"request_id": request_id, "install_id": refusal.install_id},
+        text=f"a signed request was refused: {refusal.reason}; {count} such in that minute,"
+        f" the caller's clock is off by {refusal.skew_s} s",
     )
     return Explanation(
-        subject={"id": request_id, "install_id": install_id},
+        subject={"id": request_id, "install_id": refusal.install_id},
         events=[event],
         next="nothing: the caller was told, and nothing was taken in",
     )
@@ -233,6 +251,17 @@ ROUTES: Final = (
         find=run_by_id,
         takes=Nothing,
         act=_get,
+        answers=RunShown,
+    ),
+    Route(
+        method="POST",
+        path="/api/runs/{id}/cancel",
+        operation="cancelRun",
+        summary="End a run that is queued or running; it makes no reply, and the next goes on",
+        needs=Needs.OPERATOR,
+        find=run_by_id,
+        takes=Nothing,
+        act=_cancel,
         answers=RunShown,
     ),
     Route(

@@ -97,6 +97,18 @@ class Commit:
                 return picture.waiting - 1
         raise Failed("unavailable", "the conversation is contended; try again", Phase.BEFORE)
 
+    def cancel_writes(
+        self, conversation: Conversation, pending: Pending, reason: str
+    ) -> list[Write]:
+        """The writes that end a run as cancelled, whoever works on it, with no entry.
+
+        The first deletes the row `PEND#…` as it was read; a worker that holds its lease loses it.
+        They go into one transaction, with the audit row of whoever asked for it.
+        """
+        ending = Ending(RunStatus.CANCELLED, reason, None)
+        picture = _picture(conversation, None)
+        return self._writes(conversation.conversation_id, conversation, pending, ending, picture)
+
     def _writes(
         self,
         conversation_id: str,
@@ -181,10 +193,11 @@ class Commit:
     ) -> Write:
         values: dict[str, Any] = {
             "status": ending.status.value,
-            "started_at": pending.first_leased_at or now,
             "ended_at": now,
             "leases": pending.lease_no,
         }
+        if pending.first_leased_at is not None:  # one that is cancelled may never have begun
+            values["started_at"] = pending.first_leased_at
         if ending.reason is not None:
             values["run_reason"] = ending.reason
         if sequence is not None:

@@ -29,6 +29,8 @@ class Conversation(Mark, frozen=True, kw_only=True):
     last_order: int
     pending: int = 0
     actors: frozenset[str] = frozenset()
+    list_sk: str | None = None
+    """The ULID of its first message, by which it is listed."""
 
 
 class Outbox(Mark, frozen=True, kw_only=True):

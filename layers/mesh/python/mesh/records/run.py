@@ -85,3 +85,12 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     claimed_at: int
     verdict: str
     reason: str
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The row that the request id of a refused, proven caller leads to."""
+
+    install_id: str
+    reason: str
+    at: int
+    skew_s: int

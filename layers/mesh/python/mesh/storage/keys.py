@@ -13,6 +13,7 @@ name is of a few short ASCII characters, and comes last.
                              OUTBOX                      last sequence, head, due mark
                              PEND#<order>                a run that waits or runs; carries the lease
     STORY#<ulid>             STORY, STEP#<n>, ATTEMPTS#<n>, REPLAY   one message's whole story
+                             REFUSED                     or where its refusal is counted
     RATE#<install>#<minute>  <shard>
     CAPS#<install>           ACTOR#…, CONVERSATION#…     who was active; COUNT#<kind>#<shard>
     REFUSED#<install>#<day>  <minute>#<reason>
@@ -165,6 +166,10 @@ def refused(install_id: str, at_ms: int, reason: str) -> Key:
     return Key(f"REFUSED#{install_id}#{day_of(at_ms)}", f"{at_ms // MINUTE_MS:012d}#{reason}")
 
 
+def refusal(story: str) -> Key:
+    return Key(story_partition(story), "REFUSED")
+
+
 def agent(agent_id: str) -> Key:
     return Key(f"AGENT#{agent_id}", "SETTINGS")
 
@@ -262,6 +267,10 @@ def outbox_list(agent_id: str, at_ms: int, story: str) -> str:
     return f"OUT#{agent_id}#{day_of(at_ms)}#{_shard(story, LIST_SHARDS):02d}"
 
 
+def conversations_list(agent_id: str, at_ms: int, story: str) -> str:
+    return f"CONVS#{agent_id}#{day_of(at_ms)}#{_shard(story, LIST_SHARDS):02d}"
+
+
 def audit_shards(at_ms: int) -> tuple[str, ...]:
     """Every audit partition of the UTC day of `at_ms`."""
     return tuple(f"AUDIT#{day_of(at_ms)}#{shard:02d}" for shard in range(AUDIT_SHARDS))
@@ -275,6 +284,11 @@ def runs_lists(agent_id: str, at_ms: int) -> tuple[str, ...]:
 def outbox_lists(agent_id: str, at_ms: int) -> tuple[str, ...]:
     """Every shard of an agent's outbox entries of the UTC day of `at_ms`."""
     return tuple(f"OUT#{agent_id}#{day_of(at_ms)}#{shard:02d}" for shard in range(LIST_SHARDS))
+
+
+def conversations_lists(agent_id: str, at_ms: int) -> tuple[str, ...]:
+    """Every shard of an agent's conversations that began on the UTC day of `at_ms`."""
+    return tuple(f"CONVS#{agent_id}#{day_of(at_ms)}#{shard:02d}" for shard in range(LIST_SHARDS))
 
 
 def refused_day(install_id: str, at_ms: int) -> str:

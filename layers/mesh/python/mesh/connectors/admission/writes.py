@@ -189,6 +189,8 @@ class AdmissionWrites:
                 "#kind = :kind",
                 "#actors = :actors",
                 "#pending = :pending",
+                "#list_pk = :list_pk",
+                "#list_sk = :list_sk",
             ]
             values |= {
                 "v": keys.ITEM_VERSION,
@@ -199,6 +201,10 @@ class AdmissionWrites:
                 "kind": arrival.install.kind,
                 "actors": frozenset({tag}),
                 "pending": int(engaged),
+                "list_pk": keys.conversations_list(
+                    arrival.install.agent_id, arrival.received_at, arrival.story
+                ),
+                "list_sk": arrival.story,  # no later message changes it, so the index stays
             }
         if engaged:
             sets += ["#due_pk = :due_pk", "#due_at = :due_at"]

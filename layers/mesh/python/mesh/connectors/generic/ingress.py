@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from mesh.connectors.admission import Admission, Admitted, Arrival
+from mesh.connectors.gate import check_open, judge_message
 from mesh.connectors.generic.payload import DIGEST_VERSION, digest, normalize
 from mesh.connectors.http import HttpRequest, HttpResponse, from_event
 from mesh.connectors.refusals import note_refusal
-from mesh.control.engagement import Judgement, judge, needs_parent
 from mesh.control.instance_key import InstanceKeys
 from mesh.control.secrets import open_secrets
 from mesh.kernel.clock import Clock, Deadline
@@ -29,8 +29,7 @@ from mesh.kernel.limits import (
 )
 from mesh.kernel.log import Log, error_name
 from mesh.kernel.settings import Settings
-from mesh.records.install import AgentStatus, Install, InstallState, Secret
-from mesh.records.message import NormalizedMessage
+from mesh.records.install import Install, Secret
 from mesh.security.sealing import InstanceKey, SecretContext, seal
 from mesh.security.signing import (
     SignedHeaders,
@@ -45,7 +44,6 @@ from mesh.storage.table import ConditionFailed, Table
 from mesh.storage.writes import update
 
 KIND: Final = "generic"
-AGENT_PAUSED_RETRY_S: Final = 300
 _DUMMY_INSTALL: Final = "ins_00000000000000000000000000"
 _VALID_SECRETS_MAX: Final = 2
 
@@ -209,18 +207,13 @@ class Ingress:
         if not within_window(caller.headers.timestamp, now):
             raise _Stale
         install = caller.install
-        if install.state is not InstallState.ENABLED:
-            raise Refused("connector_disabled", "this install is not enabled; ask its operator")
-        if install.agent_status is AgentStatus.PAUSED:
-            raise Refused(
-                "agent_paused", "the agent is paused; send it again later", AGENT_PAUSED_RETRY_S
-            )
+        check_open(install)
         message = normalize(request)
         arrival = Arrival(
             install=install,
             secret_version=caller.secret.version,
             message=message,
-            judgement=self._judge(install, message),
+            judgement=judge_message(self._table, install, message),
             story=story_of(request_id),
             received_at=now,
             digest=digest(message, DIGEST_VERSION),
@@ -246,37 +239,6 @@ class Ingress:
             status="duplicate" if admitted.duplicate else "accepted",
         )
         return _accepted(admitted, message.message_id)
-
-    def _judge(self, install: Install, message: NormalizedMessage) -> Judgement:
-        """The gate's verdict. The parent is looked up only where the verdict hangs on it."""
-        depends = needs_parent(
-            install.engagement,
-            actor_id=message.actor_id,
-            body=message.body,
-            topology=message.topology,
-            handle=install.agent_handle,
-            parent_id=message.parent_id,
-        )
-        return judge(
-            install.engagement,
-            actor_id=message.actor_id,
-            body=message.body,
-            topology=message.topology,
-            handle=install.agent_handle,
-            parent_is_reply=depends and self._is_reply_of(install, message),
-        )
-
-    def _is_reply_of(self, install: Install, message: NormalizedMessage) -> bool:
-        """Whether the parent is an outbox entry of this very conversation."""
-        if message.parent_id is None:
-            return False
-        story = self._table.get(keys.story(story_of(message.parent_id)))
-        here = keys.conversation_id(install.install_id, message.conversation_key)
-        return (
-            story is not None
-            and story.get("conversation_id") == here
-            and story.get("sequence") is not None
-        )
 
     def _note(self, caller: _Caller, reason: str, request_id: str, now: int) -> None:
         """Keeps the refusal where the operator finds it; failing to does not change the answer."""

@@ -21,6 +21,7 @@ from mesh.operator.cli.connector_shown import (
 )
 from mesh.operator.cli.enabling import ask_to_enable, enable_made, outcome, path_of
 from mesh.operator.cli.failure import REFUSED, CommandError
+from mesh.operator.cli.foresight import payload_of, show_plan, show_simulation
 from mesh.operator.cli.lists import Paging, paged, pages_of_agents, parameters, show_list
 from mesh.operator.cli.terminal import when
 from mesh.operator.client import segment
@@ -174,6 +175,43 @@ def enable_install(invocation: Invocation, install_id: str, skip_ping: bool) -> 
     if invocation.as_json:
         invocation.terminal.document(reached)
     return outcome(invocation, reached)
+
+
+@group.command("plan")
+@click.argument("install_id", metavar="ID")
+@click.option("--skip-ping", is_flag=True, help="Plan an enabling without the signed ping.")
+@common
+def plan(invocation: Invocation, install_id: str, skip_ping: bool) -> None:
+    """Show what enabling and disabling would do, step by step. Nothing is done."""
+    body = {"skip_ping": True} if skip_ping else {}
+    with invocation.client() as client:
+        show_plan(invocation, client.call("POST", f"{path_of(install_id)}/plan", body=body))
+
+
+@group.command("simulate")
+@click.argument("install_id", metavar="ID")
+@click.argument("file", required=False, type=click.File("rb"))
+@click.option("--text", metavar="TEXT", help="Of a message made up here, in place of a payload.")
+@click.option("--actor", default="operator", show_default=True, metavar="A", help="With --text.")
+@click.option("--conversation", default="cli", show_default=True, metavar="K", help="With --text.")
+@click.option("--topology", type=click.Choice(("direct", "group", "channel")), help="With --text.")
+@click.option("--parent", metavar="ID", help="With --text: the message that it answers.")
+@click.option("--cloudevent", is_flag=True, help="The payload is a CloudEvent.")
+@common
+def simulate(
+    invocation: Invocation, *, install_id: str, file: Any, cloudevent: bool, **made_up: Any
+) -> int:
+    """Judge a payload as if a proven caller had posted it. Nothing is kept.
+
+    The payload comes from FILE or standard input, or is made up with --text.
+    """
+    payload = payload_of(file, **made_up)
+    kind = "application/cloudevents+json" if cloudevent else "application/json"
+    with invocation.client() as client:
+        path = f"{path_of(install_id)}/simulate"
+        return show_simulation(
+            invocation, client.call("POST", path, content=payload, content_type=kind)
+        )
 
 
 @group.command("disable")

@@ -204,6 +204,19 @@ def run_show(invocation: Invocation, run_id: str) -> None:
     invocation.terminal.say(f"\nthe whole story: mesh explain {each['run_id']}")
 
 
+@run.command("cancel")
+@click.argument("run_id", metavar="RUN_ID")
+@common
+def run_cancel(invocation: Invocation, run_id: str) -> None:
+    """End a run that is queued or running. It makes no reply; the next run goes on."""
+    with invocation.client() as client:
+        answer = client.call("POST", f"/api/runs/{segment(run_id)}/cancel")
+    if invocation.as_json:
+        invocation.terminal.document(answer)
+        return
+    invocation.terminal.say(f"{run_id} is cancelled\nthe whole story: mesh explain {run_id}")
+
+
 @click.command("explain")
 @click.argument("ident", metavar="ID")
 @click.option("--connector", metavar="ID", help="With --conversation: ID is the caller's own.")

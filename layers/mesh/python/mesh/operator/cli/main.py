@@ -18,6 +18,7 @@ import click
 from mesh.operator.cli import (
     agents,
     connectors,
+    conversations,
     happened,
     operators,
     secrets as secret_commands,
@@ -35,7 +36,7 @@ class _Mesh(Sections):
     sections = (
         ("Start here", ("local", "login", "whoami")),
         ("Agents and where they are reached", ("agent", "connector", "vault")),
-        ("What happened", ("explain", "run", "outbox", "audit")),
+        ("What happened", ("explain", "conversation", "run", "outbox", "audit")),
         ("The third party's side", ("send", "verify")),
         ("The instance", ("operator", "secret", "smoke")),
     )
@@ -63,6 +64,7 @@ def cli(context: click.Context) -> None:
 for _command in (
     agents.group,
     connectors.group,
+    conversations.group,
     happened.outbox,
     happened.run,
     happened.explain,

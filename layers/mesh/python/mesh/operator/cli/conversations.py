@@ -1,0 +1,87 @@
+"""Owns `mesh conversation …`: which conversations there are, and what was heard and said in one.
+
+Refuses to let what was said act on a terminal: it is printed as escaped text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mesh.operator.cli.command import Invocation, common
+from mesh.operator.cli.happened import agent_of
+from mesh.operator.cli.lists import Paging, paged, pages_of_agents, parameters, show_list
+from mesh.operator.cli.terminal import when
+from mesh.operator.client import Json, segment
+
+
+@click.group("conversation")
+def group() -> None:
+    """Conversations: what an agent heard and said."""
+
+
+@group.command("list")
+@click.option("--agent", metavar="SLUG", help="Of this agent alone.")
+@click.option("--connector", metavar="ID", help="Of this install alone.")
+@paged
+@common
+def list_conversations(
+    invocation: Invocation, *, agent: str | None, connector: str | None, **given: Any
+) -> None:
+    """List conversations, those that began last first."""
+    paging = Paging(**given)
+    with invocation.client() as client:
+        agent = agent or agent_of(client, connector)
+        show_list(
+            invocation,
+            pages_of_agents(client, agent, "conversations", paging, install_id=connector),
+            paging,
+            ("CONVERSATION", "KEY AND INSTALL", "WAITING", "LAST"),
+            lambda each: (
+                each["conversation_id"],
+                (each["conversation_key"], each["install_id"]),
+                each["waiting"],
+                when(each["last_at"]),
+            ),
+        )
+
+
+@group.command("show")
+@click.argument("conversation_id", metavar="ID")
+@paged
+@common
+def show(invocation: Invocation, conversation_id: str, **given: Any) -> None:
+    """Show a conversation's messages, newest first; what was only observed is marked.
+
+    With --json and --jsonl the messages alone are printed.
+    """
+    paging = Paging(**given)
+    path = f"/api/conversations/{segment(conversation_id)}"
+    with invocation.client() as client:
+        if not (invocation.as_json or paging.jsonl):
+            one = client.call("GET", path)
+            invocation.terminal.fields(
+                [
+                    ("conversation", one["conversation_id"]),
+                    ("install", one["install_id"]),
+                    ("key", one["conversation_key"]),
+                    ("began", when(one["created_at"])),
+                    ("last", when(one["last_at"])),
+                    ("waiting", one["waiting"]),
+                ]
+            )
+            invocation.terminal.say()
+        show_list(
+            invocation,
+            client.pages(f"{path}/messages", parameters(paging)),
+            paging,
+            ("MESSAGE", "AT", "WHAT"),
+            _row,
+        )
+
+
+def _row(each: Json) -> tuple[object, ...]:
+    who = "the agent" if each["role"] == "reply" else each["display_name"] or each["actor_id"]
+    mark = " (observed)" if each["observed"] else ""
+    return each["id"], when(each["at"]), (f"{who}{mark}:", *each["body"].splitlines())
