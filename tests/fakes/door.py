@@ -282,6 +282,14 @@ class Door:
     def rows(self, prefix: str) -> list[dict[str, Any]]:
         return self.system.rows(prefix)
 
+    def kept(self) -> list[dict[str, Any]]:
+        """Every row but those that tell of refusals."""
+        return [
+            row
+            for row in self.everything()
+            if not row["pk"].startswith("REFUSED#") and row["sk"] != "REFUSED"
+        ]
+
     def everything(self) -> list[dict[str, Any]]:
         """Every row there is."""
         return sorted(self.aws.items(), key=lambda row: (row["pk"], row["sk"]))

@@ -26,7 +26,6 @@ from mesh.kernel.limits import (
     LEASE_GRACE_MS,
     PROBE_EVERY_MS,
     RELEASE_PAGES_MAX,
-    SWEEP_BACKOFF_MS,
     SWEEP_PAGE_ITEMS,
     SWEEP_PAGES_PER_SHARD,
     SWEEP_RUN_MS_MAX,
@@ -42,8 +41,10 @@ from mesh.storage import keys
 from mesh.storage.conversations import find_outbox_head, read_head
 from mesh.storage.keys import Key
 from mesh.storage.queues import Bell
-from mesh.storage.table import Cancelled, ConditionFailed, Table
-from mesh.storage.writes import delete, put, update
+from mesh.storage.table import Table
+from mesh.storage.writes import put
+from mesh.sweeps.idle import IdlePlaces
+from mesh.sweeps.marks import Marks
 
 _PLACE: Final = "due"
 
@@ -63,16 +64,6 @@ class _Pass:
         return mark.due_pk == self.partition and mark.due_at is not None and mark.due_at <= now_ms
 
 
-class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of who was active: its place under a cap is given back when it was idle for thirty
-    days."""
-
-    kind: str
-    period: int
-    shard: int
-    due_at: int
-
-
 class DueSweep:
     """One pass a minute over what is due."""
 
@@ -89,7 +80,8 @@ class DueSweep:
         self._table = table
         self._bell = bell
         self._clock = clock
-        self._token = new_token
+        self._marks = Marks(table)
+        self._idle = IdlePlaces(table, clock, new_token)
         self._log = log
         self._metrics = metrics
 
@@ -112,7 +104,7 @@ class DueSweep:
                 break
             this.partition = keys.due_shard(shard)
             reached += self._passed(partial(self._sweep_shard, this))
-            self._passed(partial(self._give_back_shard, shard, this.stop_at))
+            self._passed(partial(self._idle.give_back, shard, this.stop_at))
         if stopped is not None or first != 0:
             self._table.write(put(keys.sweep_place(_PLACE), {"shard": stopped or 0}))
         if not reached:
@@ -179,13 +171,13 @@ class DueSweep:
         if conversation is None or not this.is_due(conversation, now):
             return
         if pending is None:
-            self._drop_mark(key, conversation, "#pending = :zero", zero=0)
+            self._marks.drop(key, conversation, "#pending = :zero", zero=0)
             return
         this.run = max(this.run, now - pending.created_at)
         if is_live(pending, now):
-            self._move_mark(key, conversation, pending.lease_until + LEASE_GRACE_MS)
+            self._marks.move(key, conversation, pending.lease_until + LEASE_GRACE_MS)
             return
-        if self._note_ring(key, conversation, _run_seen(pending), now):
+        if self._marks.note_ring(key, conversation, _run_seen(pending), now):
             self._bell.turn(conversation.conversation_id, conversation.agent_id)
             this.rung += 1
 
@@ -201,17 +193,17 @@ class DueSweep:
         entry = head.entry
         if entry is None:
             if head.whole:
-                self._drop_mark(key, outbox, "#seq = :seq", seq=outbox.seq)
-            elif self._note_ring(key, outbox, f"{head.bound}", now):
+                self._marks.drop(key, outbox, "#seq = :seq", seq=outbox.seq)
+            elif self._marks.note_ring(key, outbox, f"{head.bound}", now):
                 self._bell.delivery(outbox.conversation_id)  # the worker searches on from the bound
             return
         really = self._really_due(outbox, entry, now)
         if really > now:
-            self._move_mark(key, outbox, really)
+            self._marks.move(key, outbox, really)
             return
         this.entry = max(this.entry, now - max(entry.due_time, entry.created_at))
         seen = f"{entry.sequence}:{entry.attempts}"
-        if self._note_ring(key, outbox, seen, now):
+        if self._marks.note_ring(key, outbox, seen, now):
             # The group of a worker that died is blocked by its message, so a ring that came to
             # nothing, or an attempt found open, is followed by one in a group of its own.
             dead = entry.open is not None or outbox.seen == seen
@@ -236,7 +228,7 @@ class DueSweep:
             return
         endpoint = msgspec.convert(item, Endpoint)
         if endpoint.state is not EndpointState.DEGRADED:
-            self._drop_mark(key, mark, "attribute_exists(#pk)")
+            self._marks.drop(key, mark, "attribute_exists(#pk)")
             return
         failing_ms = now - (endpoint.failing_since or now)
         if failing_ms >= DEGRADED_MS_MAX:
@@ -244,7 +236,7 @@ class DueSweep:
             return
         self._notice(key, failing_ms)
         # A schedule ticks a little early at times; the mark must be due by the next tick anyhow.
-        if not self._move_mark(key, mark, now + PROBE_EVERY_MS - TICK_SLACK_MS):
+        if not self._marks.move(key, mark, now + PROBE_EVERY_MS - TICK_SLACK_MS):
             return
         install_id = _install_of(key)
         for waiting in self._table.query_due(
@@ -254,7 +246,7 @@ class DueSweep:
 
     def _pause_endpoint(self, key: Key, now: int) -> None:
         """Nothing is tried any more until an operator resumes it, and nothing ages meanwhile."""
-        paused = self._apply_update(
+        paused = self._marks.apply(
             key,
             "SET #state = :paused, #reason = :why, #held_since = if_not_exists(#held_since, :now)"
             " REMOVE #due_pk, #due_at",
@@ -284,7 +276,7 @@ class DueSweep:
         if item is None or mark is None or not this.is_due(mark, now):
             return
         replay = msgspec.convert(item, Replay)
-        if self._note_ring(key, mark, str(replay.tries), now):
+        if self._marks.note_ring(key, mark, str(replay.tries), now):
             self._bell.delivery(replay.conversation_id, replay=replay.story, recovery=now)
 
     def _look_at_release(self, key: Key, this: _Pass) -> None:
@@ -303,9 +295,9 @@ class DueSweep:
             if after is None or self._clock.now_ms() >= this.stop_at:
                 break
         if now >= release.until and after is None:
-            self._drop(key, "#until = :until", until=release.until)
+            self._marks.drop_row(key, "#until = :until", until=release.until)
         else:
-            self._move_mark(key, mark, now + RELEASE_EVERY_MS - TICK_SLACK_MS)
+            self._marks.move(key, mark, now + RELEASE_EVERY_MS - TICK_SLACK_MS)
 
     def _ring(self, key: Key) -> None:
         conversation_id = key.pk.removeprefix("CONV#")
@@ -313,92 +305,6 @@ class DueSweep:
             self._bell.turn(conversation_id, conversation_id)
         elif key.sk == keys.OUTBOX:
             self._bell.delivery(conversation_id)
-
-    # ---- places under caps
-
-    def _give_back_shard(self, shard: int, stop_at: int) -> None:
-        """Gives back the places of actors and conversations that were idle for thirty days."""
-        page = self._table.query_due(
-            keys.idle_shard(shard), until_ms=self._clock.now_ms(), limit=SWEEP_PAGE_ITEMS
-        )
-        for found in page.items:
-            if self._clock.now_ms() >= stop_at:
-                return
-            key = Key(found["pk"], found["sk"])
-            item = self._table.get(key)
-            if item is None:
-                continue
-            activity = msgspec.convert(item, Activity)
-            if activity.due_at > self._clock.now_ms():
-                continue
-            install_id = key.pk.removeprefix("CAPS#")
-            writes = [
-                delete(key, "#period = :period", period=activity.period),
-                update(
-                    keys.cap_count(install_id, activity.kind, activity.shard),
-                    "SET #n = #n - :one",
-                    "#n >= :one",
-                    one=1,
-                ),
-            ]
-            try:
-                self._table.transact(writes, self._token())
-            except Cancelled:
-                continue  # it became active again, or the next pass finds it
-
-    # ---- marks
-
-    def _note_ring(self, key: Key, mark: Mark, seen: str, now: int) -> bool:
-        """Moves a mark on before its ring: further each time that the last ring came to nothing."""
-        rings = mark.rings + 1 if mark.seen == seen else 0
-        wait_ms = SWEEP_BACKOFF_MS[min(rings, len(SWEEP_BACKOFF_MS) - 1)]
-        return self._change(
-            key,
-            "SET #due_at = :next, #rings = :rings, #seen = :saw",
-            mark,
-            next=now + wait_ms - TICK_SLACK_MS,
-            rings=rings,
-            saw=seen,
-        )
-
-    def _move_mark(self, key: Key, mark: Mark, due_at: int) -> bool:
-        return self._change(key, "SET #due_at = :next", mark, next=due_at)
-
-    def _drop_mark(self, key: Key, mark: Mark, condition: str, **values: int) -> bool:
-        return self._change(
-            key, "REMOVE #due_pk, #due_at, #rings, #seen", mark, condition, **values
-        )
-
-    def _change(
-        self, key: Key, expression: str, mark: Mark, condition: str = "", **values: str | int
-    ) -> bool:
-        """One conditional update; False when somebody moved the mark meanwhile.
-
-        Where its outcome is not known it is taken as done: a ring too many costs nothing, and one
-        too few a minute.
-        """
-        unmoved = "#due_at = :was_at AND #due_pk = :was_pk"
-        whole = f"{unmoved} AND {condition}" if condition else unmoved
-        return self._apply_update(
-            key, expression, whole, was_at=mark.due_at or 0, was_pk=mark.due_pk or "", **values
-        )
-
-    def _apply_update(self, key: Key, expression: str, condition: str, **values: str | int) -> bool:
-        try:
-            self._table.write(update(key, expression, condition, **values))
-        except ConditionFailed as failed:
-            # An SDK's second try meets what the first one did.
-            return failed.old is not None and failed.old.get("due_at") == values.get("next", "")
-        except Failed as failed:
-            if not failed.outcome_unknown:
-                raise
-        return True
-
-    def _drop(self, key: Key, condition: str, **values: int) -> None:
-        try:
-            self._table.write(delete(key, condition, **values))
-        except ConditionFailed:
-            return
 
 
 def _install_of(key: Key) -> str:
