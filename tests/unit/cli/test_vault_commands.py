@@ -53,6 +53,32 @@ def test_a_value_is_read_from_standard_input_or_a_file_less_one_lines_end(
     assert VALUE not in out + document
 
 
+def test_line_ends_within_a_piped_value_are_kept_as_they_came(
+    mesh: Line, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.on(f"PUT {VAULT}/key", 200, SHOWN)
+    pipe = io.TextIOWrapper(io.BytesIO("\ufeffé\r\nb\rc\r\n".encode()), encoding="latin-1")
+    monkeypatch.setattr("sys.stdin", pipe)
+    assert mesh("vault", "set", "key", "--agent", "ada", "--value-stdin")[0] == 0
+    assert api.body() == {"value": "é\r\nb\rc"}
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_a_path_cannot_hold_leads_nowhere_else(
+    mesh: Line, api: Api, piped: Callable[[str], None], name: str
+) -> None:
+    for line in (
+        ("vault", "set", name, "--agent", "ada", "--value-stdin"),
+        ("vault", "set", "github", "--agent", name, "--value-stdin"),
+        ("vault", "delete", name, "--agent", "ada"),
+        ("run", "cancel", name),
+    ):
+        piped(VALUE)
+        code, out, err = mesh(*line)
+        assert (code, out, api.requests) == (2, "", [])
+        one_line(err)
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -70,6 +70,10 @@ class UnreachableError(Exception):
         self.sent = sent
 
 
+class BadNameError(ValueError):
+    """A name that would lead a request to another address than the one that is meant."""
+
+
 class BadUrlError(ValueError):
     """An address that a token must not be sent to, or none at all."""
 
@@ -232,7 +236,9 @@ class OperatorClient:
 
 
 def segment(text: str) -> str:
-    """`text` as one segment of a path."""
+    """`text` as one segment of a path. Raises BadNameError for what no path has as a segment."""
+    if text in ("", ".", ".."):  # each would make it the path of something else
+        raise BadNameError(f"{text!r} names nothing")
     return "".join(
         char if char in _UNRESERVED else "".join(f"%{byte:02X}" for byte in char.encode())
         for char in text

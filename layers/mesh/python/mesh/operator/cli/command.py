@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import io
 import os
 import sys
 import uuid
@@ -127,6 +128,8 @@ def read_secret(from_stdin: bool, prompt: str, option: str = "--secret-stdin") -
     says that it is to be read from there.
     """
     if from_stdin:
+        if isinstance(sys.stdin, io.TextIOWrapper):  # else every CR LF in it would become LF
+            sys.stdin.reconfigure(encoding="utf-8", errors="strict", newline="")
         try:
             text = sys.stdin.read()
             text.encode()  # what is not UTF-8 may have come as lone surrogates

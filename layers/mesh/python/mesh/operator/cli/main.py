@@ -29,7 +29,7 @@ from mesh.operator.cli import (
 from mesh.operator.cli.command import Invocation, Sections
 from mesh.operator.cli.failure import REFUSED, USAGE, CommandError
 from mesh.operator.cli.terminal import clean
-from mesh.operator.client import BadHeaderError, BadUrlError
+from mesh.operator.client import BadHeaderError, BadNameError, BadUrlError
 
 
 class _Mesh(Sections):
@@ -94,7 +94,7 @@ def run(arguments: Sequence[str], invocation: Invocation | None = None) -> int:
         )
     except CommandError as error:
         return _fail(str(error), error.exit_code)
-    except (BadUrlError, BadHeaderError) as error:
+    except (BadUrlError, BadHeaderError, BadNameError) as error:
         return _fail(str(error), USAGE)
     except click.exceptions.NoArgsIsHelpError as error:  # its message is the whole help
         return _fail(f"a command is missing. See: {error.ctx.command_path} --help", USAGE)
