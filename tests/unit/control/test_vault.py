@@ -171,6 +171,19 @@ def test_values_are_listed_by_name_page_by_page_without_what_was_deleted() -> No
     assert found == ["A", "a", "a-b", "a.b", "f", "g"]
 
 
+def test_many_values_that_were_deleted_cost_a_list_few_reads() -> None:
+    kept = Kept()
+    ada = kept.agent()
+    for number in range(60):
+        kept.vault.set(ada, f"gone-{number}", VALUE, ALICE)
+        kept.vault.delete(ada, f"gone-{number}", ALICE)
+    kept.vault.set(ada, "kept", VALUE, ALICE)
+    with kept.world.aws.recording() as calls:
+        found, after = kept.vault.page(ada.agent_id, 1, None)
+    assert ([value.name for value in found], after) == (["kept"], None)
+    assert len(calls) <= 6
+
+
 def test_a_write_that_another_came_before_goes_after_it() -> None:
     kept = Kept()
     ada = kept.agent()

@@ -17,7 +17,7 @@ from mesh.control.rows import assign, item_of, record_of
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed
 from mesh.kernel.ids import Random
-from mesh.kernel.limits import TRANSACTION_TRIES, VAULT_NAME_CHARS_MAX
+from mesh.kernel.limits import LIST_ROWS_PER_REQUEST, TRANSACTION_TRIES, VAULT_NAME_CHARS_MAX
 from mesh.records.agent import Agent, Model
 from mesh.records.value import SealedValue
 from mesh.security.sealing import DataKey, KeyWrapper, SecretContext, seal
@@ -105,14 +105,16 @@ class Vault:
         pk, last = keys.agent(agent_id).pk, keys.VAULT + keys.AFTER_ALL
         found: list[SealedValue] = []
         low = keys.VAULT if after is None else keys.vault_value(agent_id, after).sk
+        rows_asked = limit + 2
         while len(found) <= limit:
-            page = self._table.query(pk, between=(low, last), limit=limit + 2)
+            page = self._table.query(pk, between=(low, last), limit=rows_asked)
             # The row at `low` was told before.
             rows = [record_of(item, SealedValue) for item in page.items if item["sk"] != low]
             found += [row for row in rows if row.present]
             if page.last is None or not page.items:
                 break
             low = page.items[-1]["sk"]
+            rows_asked = min(2 * rows_asked, LIST_ROWS_PER_REQUEST)  # what was deleted may be much
         more = len(found) > limit
         return found[:limit], found[limit - 1].name if more else None
 
