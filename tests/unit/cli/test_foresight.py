@@ -76,6 +76,8 @@ def test_a_payload_in_a_file_is_sent_byte_for_byte(mesh: Line, api: Api, tmp_pat
     assert api.requests[0].content == b'{"a":1,"a":\xff}'
     assert api.requests[0].headers["content-type"] == "application/cloudevents+json"
     assert "engagement.policy" in out
+    assert mesh("connector", "simulate", INSTALL, "--text", "hi", "--cloudevent")[0] == 2
+    assert len(api.requests) == 1
 
 
 def test_a_message_can_be_made_up(mesh: Line, api: Api) -> None:

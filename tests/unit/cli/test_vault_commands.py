@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.unit.cli.test_commands import AGENT, Api, Line, one_line
+from tests.unit.cli.test_commands import AGENT, Api, Line, error, one_line
 
 VALUE = "canary-of-a-value"
 SHOWN = {
@@ -135,6 +135,21 @@ def test_a_models_key_is_put_after_the_agent_is_made_or_changed(
         "/api/agents/ada",
         "/api/agents/ada/model-key",
     ]
+
+
+def test_an_agent_that_was_made_without_its_models_key_is_told_of(
+    mesh: Line, api: Api, piped: Callable[[str], None]
+) -> None:
+    api.on("POST /api/agents", 201, AGENT)
+    api.on("PUT /api/agents/ada/model-key", 422, error("invalid_request", "it is not valid"))
+    piped("a key")
+    line = ("agent", "create", "ada", "--model", "openai", "--model-key-stdin")
+    code, out, err = mesh(*line)
+    assert (code, out) == (1, "")
+    one_line(err)
+    assert "ada was created" in err
+    assert "it is not valid" in err
+    assert "mesh agent update ada --model-key-stdin" in err
 
 
 def test_a_models_key_alone_is_put_or_forgotten_without_touching_the_settings(

@@ -12,10 +12,10 @@ from typing import Any, Final
 import click
 
 from mesh.operator.cli.command import Invocation, common, fresh_key, read_secret, read_text
-from mesh.operator.cli.failure import CommandError
+from mesh.operator.cli.failure import CommandError, of_api
 from mesh.operator.cli.lists import Paging, paged, parameters, show_list
 from mesh.operator.cli.terminal import when
-from mesh.operator.client import Json, OperatorClient, segment
+from mesh.operator.client import ApiError, Json, OperatorClient, segment
 
 LIMITS: Final = (
     ("--max-steps", "steps", "Steps of a run."),
@@ -94,7 +94,15 @@ def create(invocation: Invocation, slug: str, idempotency_key: str | None, **giv
         raise CommandError("--model-name and --model-base-url need --model", exit_code=2)
     with invocation.client(key=key) as client:
         agent = client.call("POST", "/api/agents", body=body, idempotency_key=key)
-        agent = with_model_key(client, agent, model_key)
+        try:
+            agent = with_model_key(client, agent, model_key)
+        except ApiError as error:  # the same line again would meet the agent that is there now
+            told = of_api(error)
+            raise CommandError(
+                f"{slug} was created, but its model's key was not kept: {told};"
+                f" give it with: mesh agent update {slug} {KEY_STDIN}",
+                told.exit_code,
+            ) from None
     if invocation.as_json:
         invocation.terminal.document(agent)
         return

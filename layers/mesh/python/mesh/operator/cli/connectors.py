@@ -205,6 +205,8 @@ def simulate(
 
     The payload comes from FILE or standard input, or is made up with --text.
     """
+    if cloudevent and made_up["text"] is not None:
+        raise CommandError("what --text makes up is no CloudEvent: leave one out", exit_code=2)
     payload = payload_of(file, **made_up)
     kind = "application/cloudevents+json" if cloudevent else "application/json"
     with invocation.client() as client:
