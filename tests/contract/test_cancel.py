@@ -9,6 +9,8 @@ import pytest
 from infra.local.aws import Faults, Kind
 from mesh.models.contract import ModelAnswer, ModelRequest
 from mesh.models.offline import OfflineModel
+from mesh.storage import keys
+from mesh.storage.writes import put
 from tests.contract.test_operator_api import Instance, audited
 from tests.fakes.operators import admin, error_of
 from tests.fakes.system import System
@@ -143,3 +145,15 @@ def test_a_cancelling_whose_answers_are_lost_is_done_once(seed: int) -> None:
         assert api.ok("GET", f"/api/runs/{second}")["status"] == "completed"
     done = [r for r in audited(system.aws).values() if r["action"] == "run.cancel"]
     assert len(done) == 1
+
+
+def test_a_step_that_was_under_way_when_its_run_ended_is_told_as_uncertain() -> None:
+    instance = Instance()
+    run_id = asked(instance, instance.install(), "m-1")
+    story = run_id.removeprefix("run_")
+    step = {"number": 1, "kind": "model", "status": "running", "lease_no": 1, "started_at": 1}
+    instance.system.table.write(put(keys.step(story, 1), step))
+    running = instance.viewer.ok("GET", f"/api/runs/{run_id}")
+    instance.operator.ok("POST", f"/api/runs/{run_id}/cancel")
+    ended = instance.viewer.ok("GET", f"/api/runs/{run_id}")
+    assert [run["steps"][0]["status"] for run in (running, ended)] == ["running", "uncertain"]

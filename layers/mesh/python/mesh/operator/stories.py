@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from mesh.control.rows import record_of
 from mesh.engine.lease import is_live
 from mesh.operator.route import Call
 from mesh.records.conversation import Pending
-from mesh.records.run import RunStatus, Step, Story
+from mesh.records.run import RunStatus, Step, StepStatus, Story
 from mesh.storage import keys
 
 _STEPS_SHOWN_MAX = 1_000
@@ -43,7 +45,16 @@ def run_of(call: Call, story: Story) -> Run:
 
 
 def steps_of(call: Call, story: Story) -> list[Step]:
-    """The steps of a story's run, in order."""
+    """The steps of a story's run, in order.
+
+    One that was under way when its run ended is told as uncertain: nobody will say how it came out.
+    """
     table = call.plane.deps.table
     page = table.query(keys.story_partition(story.story), prefix=keys.STEP, limit=_STEPS_SHOWN_MAX)
-    return [record_of(item, Step) for item in page.items]
+    steps = [record_of(item, Step) for item in page.items]
+    if story.ended_at is None:
+        return steps
+    return [
+        replace(step, status=StepStatus.UNCERTAIN) if step.status is StepStatus.RUNNING else step
+        for step in steps
+    ]
