@@ -280,7 +280,7 @@ def test_a_rotation_goes_unnoticed_by_a_party_that_changes_over_within_the_overl
         overlap_s=3600,
         force=False,
         cause=CAUSE,
-        minting=system._minting(),
+        minting=system.control.minting(),
     )
     assert rotated.secret != old
     # sends with the old one, and receives with the old one

@@ -13,29 +13,20 @@ from typing import Any
 from infra.local.aws import Faults, LocalAws
 from infra.local.gateway import Response
 from infra.local.stack import Stack
+from mesh.app import Ports
 from mesh.connectors.contract import Outbound
 from mesh.connectors.registry import OUTBOUND
-from mesh.control.agents import Agents
-from mesh.control.audit import AuditTrail, Cause
-from mesh.control.idempotency import Minting
-from mesh.control.installs import Installs, Wanted
-from mesh.control.instance_key import InstanceKeys
-from mesh.kernel.ids import Ids
-from mesh.records.agent import Agent, Limits, Model
+from mesh.control.installs import Wanted
+from mesh.records.agent import Agent, Limits
 from mesh.records.install import Caps, Engagement, Install
-from mesh.security.egress import EgressPolicy, Reply
+from mesh.security.egress import Reply
 from mesh.security.signing import parse_headers, sign_inbound, verify_outbound
-from mesh.security.urls import Allowlist
-from mesh.storage import keys
 from mesh.storage.clients import SessionClients
-from mesh.storage.kms import KmsWrapper
-from mesh.storage.table import Table
-from mesh.storage.writes import update
+from tests.fakes.control import CAUSE, control_plane
 from tests.fakes.egress import Call, Outcome, ScriptedEgress, answer
 from tests.fakes.time import SeededRandom, SimulatedClock
 
 URL = "https://receiver.example/hook"
-CAUSE = Cause("opr_test", "req_test")
 
 
 @dataclass
@@ -73,40 +64,24 @@ class System:
             egress=self.egress,
             log=lambda _: self.log,
         )
-        self.ids = Ids(self.clock, self.random)
-        clients = SessionClients(self.aws.session("test"))
-        settings = self.stack.settings
-        self.table = Table(clients.dynamodb, settings.table, self.clock, self.random)
-        audit = AuditTrail(self.table, self.clock, self.ids, 400)
-        wrapper = KmsWrapper(lambda: clients.kms, settings.secrets_key)
-        self.agents = Agents(self.table, self.clock, self.ids, audit)
-        self.installs = Installs(
-            self.table,
-            self.clock,
-            self.ids,
-            self.random,
-            audit=audit,
-            instance_keys=InstanceKeys(wrapper, self.table, self.clock, self.random),
-            judge=lambda url, hosts: self.egress.check(
-                url, EgressPolicy(allow=(Allowlist.parse(hosts),))
+        self.control = control_plane(
+            Ports(
+                settings=self.stack.settings,
+                clients=SessionClients(self.aws.session("test")),
+                clock=self.clock,
+                random=self.random,
             ),
+            self.egress,
         )
+        self.table, self.ids = self.control.table, self.control.ids
+        self.agents, self.installs = self.control.agents, self.control.installs
         with self.aws.without_faults():
             self.agent = self.make_agent()
 
     # ---- what an operator made
 
     def make_agent(self, slug: str = "ada", limits: Limits = Limits()) -> Agent:
-        return self.agents.create(
-            slug=slug,
-            name=slug.title(),
-            handle=slug,
-            instructions="Be brief.",
-            model=Model(),
-            limits=limits,
-            cause=CAUSE,
-            minting=self._minting(),
-        )
+        return self.control.make_agent(slug, limits)
 
     def make_install(
         self,
@@ -134,14 +109,14 @@ class System:
                 enable=False,
                 skip_ping=False,
                 cause=CAUSE,
-                minting=self._minting(),
+                minting=self.control.minting(),
             )
             self.set_state(install.install_id, "enabled")
         return Made(install.install_id, secret)
 
     def set_state(self, install_id: str, state: str) -> None:
         with self.aws.without_faults():
-            self.table.write(update(keys.settings(install_id), "SET #state = :state", state=state))
+            self.control.set_state(install_id, state)
 
     def install(self, install_id: str) -> Install:
         """An install's settings as they are stored."""
@@ -156,9 +131,6 @@ class System:
     def egress_ok(self) -> Outcome:
         """What a receiver that takes everything answers."""
         return answer(204)
-
-    def _minting(self) -> Minting:
-        return Minting("opr_test", "POST", "/x", self.ids.ulid(), "digest")
 
     # ---- what a third party does
 

@@ -35,7 +35,7 @@ class Overtaken:
     def __init__(self, wrapper: KeyWrapper, others: Iterator[Callable[[], object]]) -> None:
         self._others = others
         self._wrapper = wrapper
-        self.wrap, self.unwrap = wrapper.wrap, wrapper.unwrap
+        self.unwrap = wrapper.unwrap
 
     def generate(self, context: dict[str, str]) -> tuple[bytes, bytes]:
         for other in self._others:

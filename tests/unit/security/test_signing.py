@@ -218,8 +218,8 @@ def test_slacks_verifier_agrees_on_the_digest() -> None:
 
 
 @pytest.mark.behaviour("signing:hmac-sha256")
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_openssl_makes_the_same_digest() -> None:
+    assert shutil.which("openssl"), "openssl is not installed; it is the oracle here"
     base = signing.signing_base(Direction.IN, INSTALL, TIMESTAMP, BODY)
     command = ["openssl", "dgst", "-sha256", "-mac", "HMAC", "-macopt"]
     done = subprocess.run(

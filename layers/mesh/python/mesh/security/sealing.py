@@ -100,10 +100,6 @@ class InstanceKey(DataKey):
 class KeyWrapper(Protocol):
     """The key service as the rest of the system sees it. `context` must be the same both ways."""
 
-    def wrap(self, plaintext: bytes, context: dict[str, str]) -> bytes:
-        """`plaintext` key material, wrapped."""
-        ...
-
     def generate(self, context: dict[str, str]) -> tuple[bytes, bytes]:
         """A fresh key of 32 bytes: in the clear, and wrapped."""
         ...

@@ -31,14 +31,6 @@ class KmsWrapper:
         )
         return answer["Plaintext"], answer["CiphertextBlob"]
 
-    def wrap(self, plaintext: bytes, context: dict[str, str]) -> bytes:
-        """`plaintext` key material, wrapped. Raises Failed."""
-        answer = self._call(
-            "encrypt", KeyId=self._key, Plaintext=plaintext, EncryptionContext=context
-        )
-        wrapped: bytes = answer["CiphertextBlob"]
-        return wrapped
-
     def unwrap(self, wrapped: bytes, context: dict[str, str]) -> bytes:
         """The key material in the clear. Raises Failed when it cannot be had.
 
