@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 
 import pytest
 
+from mesh.app import Handler
 from mesh.kernel.clock import DAY_MS, MINUTE_MS
 from mesh.records.install import Caps, Engagement
 from mesh.storage import keys
@@ -127,25 +127,17 @@ def test_of_32_new_ones_at_once_exactly_as_many_as_the_cap_are_admitted(
     door.install(caps=caps)
     if caps.actors == 5:
         assert _say(door, "u", "known room").status == 202
-    handlers = [door.cold() for _ in range(32)]
-    barrier = threading.Barrier(32)
-    answers: list[Answer] = []
 
-    def one(number: int) -> None:
+    def one(number: int, handler: Handler) -> Answer:
         rooms = caps.conversations == 5
         payload = utterance(
             message_id=f"at once {number}",
             actor_id="u" if rooms else f"u{number}",
             conversation_key=f"room {number}" if rooms else f"any {number}",
         )
-        barrier.wait()
-        answers.append(door.post(payload, handler=handlers[number]))
+        return door.post(payload, handler=handler)
 
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(32)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    answers = door.at_once(32, one)
     admitted = 5 if caps.conversations == 5 else 4
     assert Counter(answer.status for answer in answers) == {202: admitted, 403: 32 - admitted}
     assert _taken(door, "conversation" if caps.conversations == 5 else "actor") == 5

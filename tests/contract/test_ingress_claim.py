@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -12,7 +10,7 @@ from infra.local.aws import Faults
 from infra.local.aws.faults import Kind
 from mesh.kernel.clock import DAY_MS
 from mesh.kernel.limits import CLAIM_KEPT_MS, REPLAY_WINDOW_MS
-from tests.fakes.door import OTHER, OTHER_SECRET, Answer, Door, told
+from tests.fakes.door import OTHER, OTHER_SECRET, Door, told
 
 
 @pytest.fixture(scope="module")
@@ -110,29 +108,6 @@ def test_an_alias_is_kept_as_long_as_the_message(door: Door) -> None:
     assert claim["ttl"] * 1000 > door.clock.now_ms() + 89 * DAY_MS
 
 
-def _at_once(door: Door, count: int, say: Any) -> list[Answer]:
-    """Asks `count` instances at the same moment, as Lambda would scale out."""
-    handlers = [door.cold() for _ in range(count)]
-    barrier = threading.Barrier(count)
-    answers: list[Answer] = []
-    failures: list[BaseException] = []
-
-    def one(number: int) -> None:
-        try:
-            barrier.wait()
-            answers.append(say(number, handlers[number]))
-        except BaseException as failure:  # noqa: BLE001 - told to the test below
-            failures.append(failure)
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    return answers
-
-
 @pytest.mark.behaviour("claim:atomic", "ingress:stateless")
 @pytest.mark.parametrize("first", ["new conversation", "known conversation"])
 def test_of_32_at_once_one_is_accepted_and_the_others_are_its_duplicates(
@@ -141,7 +116,7 @@ def test_of_32_at_once_one_is_accepted_and_the_others_are_its_duplicates(
     if first == "known conversation":
         door.say("m-0")
     before = len(door.rows("PEND#"))
-    answers = _at_once(door, 32, lambda _, handler: door.say("m-1", handler=handler))
+    answers = door.at_once(32, lambda _, handler: door.say("m-1", handler=handler))
     assert Counter(answer.status for answer in answers) == {202: 1, 200: 31}
     (accepted,) = [answer.json() for answer in answers if answer.status == 202]
     for answer in answers:
@@ -154,7 +129,7 @@ def test_under_contention_32_at_once_still_give_one_run(seed: int) -> None:
     faults = Faults(seed, rates={Kind.CONFLICT: 0.4}, in_a_row_max=3)
     door = Door(seed=seed, faults=faults)
     door.install()
-    answers = _at_once(door, 32, lambda _, handler: door.say("m-1", handler=handler))
+    answers = door.at_once(32, lambda _, handler: door.say("m-1", handler=handler))
     with door.aws.without_faults():
         counted = Counter(answer.status for answer in answers)
         assert counted[202] == 1
@@ -165,7 +140,7 @@ def test_under_contention_32_at_once_still_give_one_run(seed: int) -> None:
 
 def test_different_messages_at_once_are_all_taken_in_and_counted(door: Door) -> None:
     count = 10  # fewer than a transaction has tries: each lost race is another one's message
-    answers = _at_once(door, count, lambda n, handler: door.say(f"m-{n}", handler=handler))
+    answers = door.at_once(count, lambda n, handler: door.say(f"m-{n}", handler=handler))
     assert Counter(answer.status for answer in answers) == {202: count}
     orders = [row["order"] for row in door.rows("PEND#")]
     assert len(set(orders)) == count

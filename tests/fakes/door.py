@@ -10,7 +10,9 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,6 +38,7 @@ from mesh.storage.clients import SessionClients
 from mesh.storage.kms import KmsWrapper
 from mesh.storage.writes import put
 from tests.fakes.system import System
+from tests.fakes.time import SimulatedClock
 
 INSTALL = "ins_01JDXW5Y9ZK3V7Q2M8N4P6R0ST"
 OTHER = "ins_01JDXW5Y9ZK3V7Q2M8N4P6R0TV"
@@ -175,6 +178,22 @@ class Door:
                 log=lambda _: self.log,
             ),
         )
+
+    def at_once(self, count: int, say: Callable[[int, Handler], Answer]) -> list[Answer]:
+        """Asks `count` instances at the same moment, as Lambda would scale out.
+
+        Each waits on a clock of its own: on a shared one, thirty-one others' waiting would use up
+        the time that a request has.
+        """
+        handlers = [self.cold(SimulatedClock(self.clock.ms)) for _ in range(count)]
+        barrier = threading.Barrier(count)
+
+        def one(number: int) -> Answer:
+            barrier.wait()
+            return say(number, handlers[number])
+
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(one, range(count)))
 
     # ---- what an operator made
 
