@@ -109,7 +109,7 @@ def environments(environ: Mapping[str, str] = os.environ) -> dict[str, Environme
             ingress_throttle=Throttle(per_second=100, burst=200),
             operator_throttle=Throttle(per_second=20, burst=40),
             reserved_default=2,
-            worker_concurrency={"turns": 20, "deliveries": 20, "delays": 5},
+            worker_concurrency={"turns": 20, "deliveries": 20, "delays": 5, "chores": 5},
         ),
         "staging": Environment(
             name="staging",
@@ -120,7 +120,7 @@ def environments(environ: Mapping[str, str] = os.environ) -> dict[str, Environme
             messages_kept_days=30,
             ingress_throttle=Throttle(per_second=500, burst=1000),
             reserved_concurrency={"generic_ingress": 50, "operator_authorizer": 20},
-            worker_concurrency={"turns": 100, "deliveries": 100, "delays": 10},
+            worker_concurrency={"turns": 100, "deliveries": 100, "delays": 10, "chores": 10},
         ),
         "prod": Environment(
             name="prod",
@@ -134,6 +134,6 @@ def environments(environ: Mapping[str, str] = os.environ) -> dict[str, Environme
                 "operator_connectors": 20,
             },
             reserved_default=10,
-            worker_concurrency={"turns": 400, "deliveries": 200, "delays": 20},
+            worker_concurrency={"turns": 400, "deliveries": 200, "delays": 20, "chores": 20},
         ),
     }

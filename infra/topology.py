@@ -134,12 +134,14 @@ TABLE = Table()
 
 TURN_TIMEOUT_S = 300
 OUTBOX_TIMEOUT_S = 60
+CHORE_TIMEOUT_S = 120
 VISIBILITY_MARGIN_S = 10
 
 QUEUES: tuple[Queue, ...] = (
     Queue("turns", visibility_s=TURN_TIMEOUT_S + VISIBILITY_MARGIN_S),
     Queue("deliveries", visibility_s=OUTBOX_TIMEOUT_S + VISIBILITY_MARGIN_S, fifo=True),
     Queue("delays", visibility_s=OUTBOX_TIMEOUT_S + VISIBILITY_MARGIN_S),
+    Queue("chores", visibility_s=CHORE_TIMEOUT_S + VISIBILITY_MARGIN_S),
 )
 
 _OPERATOR_LAYERS = ("mesh", "core", "net", "api")
@@ -196,9 +198,21 @@ FUNCTIONS: tuple[Function, ...] = (
         memory_mb=512,
         layers=("mesh", "core"),
         schedule_minutes=1,
-        rings=("turns", "deliveries"),
+        rings=("turns", "deliveries", "chores"),
         table=READ_WRITE | {Allow.INDEXES},
         reserved_concurrency=True,
+    ),
+    Function(
+        name="chore_worker",
+        timeout_s=CHORE_TIMEOUT_S,
+        memory_mb=512,
+        layers=("mesh", "core", "net"),
+        queues=("chores",),
+        rings=("turns", "deliveries", "chores"),
+        table=CHANGE | {Allow.INDEXES},
+        secrets=frozenset({Secrets.OPEN}),
+        rings_itself=True,
+        posts_out=True,
     ),
     Function(
         name="operator_authorizer",
@@ -291,6 +305,7 @@ FUNCTIONS: tuple[Function, ...] = (
         ("DELETE", "/api/operators/{id}"),
         table=CHANGE,
     ),
+    _operator("jobs", ("GET", "/api/jobs/{id}")),
     _operator("audit", ("GET", "/api/audit")),
     _operator(
         "instance",

@@ -20,7 +20,7 @@ from mesh.records.outbox import Entry
 from mesh.records.run import Story
 from mesh.storage import keys
 from mesh.storage.doorbells import answer_doorbells
-from mesh.storage.queues import Bell
+from mesh.storage.queues import Bell, Doorbell
 from mesh.storage.writes import delete, put, update
 from tests.fakes.egress import answer
 from tests.fakes.time import SimulatedClock
@@ -122,6 +122,7 @@ def test_no_model_call_outlasts_its_function_and_none_is_taken_over_while_it_run
             kept_days=90,
         )
         handler = answer_doorbells(
+            Doorbell,
             lambda bell, stop_at: worker.work(bell.conversation_id, stop_at),
             ports.clock,
             ports.log(name),

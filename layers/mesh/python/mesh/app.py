@@ -141,6 +141,7 @@ def _turn_worker(ports: Ports) -> Handler:
     from mesh.outbox.commit import Commit
     from mesh.records.agent import ModelKind
     from mesh.storage.doorbells import answer_doorbells
+    from mesh.storage.queues import Doorbell
 
     log = ports.log("turn_worker")
     kept_days = ports.settings.messages_kept_days
@@ -156,6 +157,7 @@ def _turn_worker(ports: Ports) -> Handler:
         kept_days=kept_days,
     )
     return answer_doorbells(
+        Doorbell,
         lambda bell, stop_at: worker.work(bell.conversation_id, stop_at),
         ports.clock,
         log,
@@ -192,7 +194,7 @@ def _outbox_worker(ports: Ports) -> Handler:
         else:
             worker.work(bell.conversation_id, stop_at_ms)
 
-    return answer_doorbells(work, ports.clock, log, OUTBOX_STOP_BEFORE_LIMIT_MS)
+    return answer_doorbells(Doorbell, work, ports.clock, log, OUTBOX_STOP_BEFORE_LIMIT_MS)
 
 
 def _sweep_due(ports: Ports) -> Handler:
@@ -212,6 +214,55 @@ def _sweep_due(ports: Ports) -> Handler:
         return {}
 
     return handler
+
+
+def _chore_worker(ports: Ports) -> Handler:
+    from mesh.connectors.generic.provision import GenericProvisioner
+    from mesh.control.audit import AuditTrail
+    from mesh.control.enablement import Enablement
+    from mesh.control.installs import Installs
+    from mesh.control.jobs import Jobs
+    from mesh.jobs.enabling import Enabler
+    from mesh.jobs.worker import JobWorker
+    from mesh.kernel.limits import CHORES_STOP_BEFORE_LIMIT_MS
+    from mesh.security.egress.contract import judge_of
+    from mesh.storage.doorbells import answer_doorbells
+    from mesh.storage.queues import ChoreBell
+
+    log = ports.log("chore_worker")
+    settings, egress = ports.settings, ports.egress(ports.clock)
+    audit = AuditTrail(ports.table, ports.clock, ports.ids, settings.audit_kept_days)
+    installs = Installs(
+        ports.table,
+        ports.clock,
+        ports.ids,
+        ports.random,
+        audit=audit,
+        instance_keys=ports.instance_keys,
+        judge=judge_of(egress, settings.own_hosts),
+    )
+    enablement = Enablement(ports.table, ports.clock, ports.ids, audit, installs)
+    provisioner = GenericProvisioner(
+        egress, ports.instance_keys, ports.clock, ports.ids, settings.own_hosts
+    )
+    enabler = Enabler(installs, enablement, provisioner, ports.ids, log)
+    jobs = JobWorker(
+        Jobs(ports.table, ports.clock, ports.ids),
+        {},
+        table=ports.table,
+        bell=ports.bell,
+        clock=ports.clock,
+        audit=audit,
+        log=log,
+    )
+    by_prefix = {"job": jobs.work, "ins": enabler.work}
+
+    def work(bell: ChoreBell, stop_at_ms: int) -> None:
+        chore = by_prefix.get(bell.chore_id[:3])
+        if chore is not None:
+            chore(bell.chore_id, stop_at_ms)
+
+    return answer_doorbells(ChoreBell, work, ports.clock, log, CHORES_STOP_BEFORE_LIMIT_MS)
 
 
 def _operator(resource: str) -> Callable[[Ports], Handler]:
@@ -241,6 +292,7 @@ _BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
     "turn_worker": _turn_worker,
     "outbox_worker": _outbox_worker,
     "sweep_due": _sweep_due,
+    "chore_worker": _chore_worker,
     **{
         f"operator_{resource}": _operator(resource)
         for resource in (
@@ -253,6 +305,7 @@ _BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
             "runs",
             "conversations",
             "operators",
+            "jobs",
             "audit",
             "instance",
             "bootstrap",

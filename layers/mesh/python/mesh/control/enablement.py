@@ -114,7 +114,7 @@ class Enablement:
             changes: dict[str, object] = {
                 "state": InstallState.DISABLED.value,
                 "state_reason": None,
-                **enabling_item(None),
+                **enabling_item(install_id, None),
             }
             writes = [
                 self._move(whole.install, changes),
@@ -145,7 +145,7 @@ class Enablement:
                 "delivery_url": None,
                 "delivery_shown": None,
                 "delivery_host": None,
-                **enabling_item(None),
+                **enabling_item(install.install_id, None),
             }
             writes = [
                 self._move(whole.install, changes),
@@ -216,7 +216,7 @@ class Enablement:
         changes: dict[str, object] = {
             "state": InstallState.ENABLING.value,
             "state_reason": None,
-            **enabling_item(enabling, whole.install.version),
+            **enabling_item(whole.install.install_id, enabling, whole.install.version),
         }
         write = self._move(whole.install, changes, before)
         if not self._done([write], cause, "connector.enable", whole.install):
@@ -280,7 +280,11 @@ class Enablement:
         """Ends an enabling; only its own, and only on the settings that its steps were run on."""
         return assign(
             keys.settings(install.install_id),
-            {"state": state.value, "state_reason": reason, **enabling_item(None)},
+            {
+                "state": state.value,
+                "state_reason": reason,
+                **enabling_item(install.install_id, None),
+            },
             "#enabling_token = :token AND #version = :version",
             token=enabling.token,
             version=install.version,

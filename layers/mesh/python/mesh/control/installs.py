@@ -20,6 +20,7 @@ from mesh.control.secrets import open_delivery_url, seal_secret, seal_url
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid, Refused
 from mesh.kernel.ids import Ids, Random, is_install_id
+from mesh.kernel.limits import ENABLING_GIVEN_MS
 from mesh.records.agent import Agent
 from mesh.records.install import (
     Caps,
@@ -209,7 +210,7 @@ class Installs:
             joined(agent),
             put(
                 keys.settings(install_id),
-                {**item_of(install), **enabling_item(enabling, install.version)},
+                {**item_of(install), **enabling_item(install_id, enabling, install.version)},
                 "attribute_not_exists(#pk)",
             ),
             secret_write(key, install_id, 1, secret, now_ms=now, random=self._random),
@@ -346,8 +347,13 @@ def host_of(url: str) -> str | None:
     return None if target is None else target.authority
 
 
-def enabling_item(enabling: Enabling | None, version: int = 0) -> dict[str, object]:
-    """The attributes of the settings row that tell how far enabling got, on which version of it."""
+def enabling_item(
+    install_id: str, enabling: Enabling | None, version: int = 0
+) -> dict[str, object]:
+    """The attributes of the settings row that tell how far enabling got, on which version of it.
+
+    While it is under way the row has a due mark: the sweep has one that stopped short gone on with.
+    """
     if enabling is None:
         return dict.fromkeys(
             (
@@ -356,12 +362,18 @@ def enabling_item(enabling: Enabling | None, version: int = 0) -> dict[str, obje
                 "enabling_skip_ping",
                 "enabling_done",
                 "enabling_version",
+                "due_pk",
+                "due_at",
+                "rings",
+                "seen",
             )
         )
     return {
         "enabling_token": enabling.token,
         "enabling_since": enabling.since,
         "enabling_skip_ping": enabling.skip_ping,
+        "due_pk": keys.due(install_id),
+        "due_at": enabling.since + ENABLING_GIVEN_MS,
         **steps_item(enabling.done, version),
     }
 

@@ -156,6 +156,15 @@ REWRAP_ROWS_PER_STEP: Final = 25
 REWRAP_RUN_MS: Final = 15_000
 """How long one request goes on with it."""
 
+# ---- chores: jobs, enablings that stopped short, notices
+
+JOB_STEPS_PER_INVOCATION_MAX: Final = 1_000
+JOB_PAGE_ROWS: Final = 25
+"""How many rows one step of a job looks at, so that its place is kept often."""
+ENABLING_GIVEN_MS: Final = MINUTE_MS
+"""How long an enabling may stand before the sweep has it gone on with."""
+CHORES_STOP_BEFORE_LIMIT_MS: Final = 25_000
+
 # ---- the operator API
 
 API_BODY_BYTES_MAX: Final = 256 * 1024
@@ -178,6 +187,8 @@ DELIVERY_COUNT_ENTRIES: Final = 200
 MESSAGES_KEPT_DAYS: Final = 90
 ATTEMPTS_KEPT_DAYS: Final = 30
 AUDIT_KEPT_DAYS: Final = 400
+JOBS_KEPT_DAYS: Final = 90
+NOTICES_KEPT_DAYS: Final = 30
 
 # ---- security
 

@@ -17,6 +17,7 @@ ALLOWED: Final = frozenset(
         "age_s",
         "agent_id",
         "attempt",
+        "chore_id",
         "code",
         "conversation_id",
         "count",

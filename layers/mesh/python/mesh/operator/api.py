@@ -24,6 +24,7 @@ RESOURCES: Final = (
     "runs",
     "conversations",
     "operators",
+    "jobs",
     "audit",
     "instance",
 )

@@ -14,14 +14,15 @@ from mesh.control.agents import Agents
 from mesh.control.audit import AuditTrail
 from mesh.control.enablement import Enablement
 from mesh.control.installs import Installs
+from mesh.control.jobs import Jobs
 from mesh.control.operators import Operators
 from mesh.control.rewrap import Rewrapping
 from mesh.control.rotation import Rotation
 from mesh.control.vault import Vault
 from mesh.operator.deps import OperatorDeps
 from mesh.outbox.commit import Commit
-from mesh.security.egress.contract import Egress, EgressPolicy
-from mesh.security.urls import Allowlist, Refusal
+from mesh.security.egress.contract import Egress, judge_of
+from mesh.security.urls import Refusal
 
 
 class ControlPlane:
@@ -74,6 +75,10 @@ class ControlPlane:
         return Enablement(deps.table, deps.clock, deps.ids, self.audit, self.installs)
 
     @cached_property
+    def jobs(self) -> Jobs:
+        return Jobs(self.deps.table, self.deps.clock, self.deps.ids)
+
+    @cached_property
     def commit(self) -> Commit:
         deps = self.deps
         return Commit(deps.table, deps.clock, deps.random, deps.settings.messages_kept_days)
@@ -106,6 +111,4 @@ class ControlPlane:
 
     def judge(self, url: str, allow_hosts: Sequence[str]) -> Refusal | None:
         """What the egress guard says of a URL, as it would before each delivery to it."""
-        allow = Allowlist.parse(allow_hosts)
-        own_hosts = frozenset(self.deps.settings.own_hosts)
-        return self.egress.check(url, EgressPolicy(allow=(allow,), own_hosts=own_hosts))
+        return judge_of(self.egress, self.deps.settings.own_hosts)(url, allow_hosts)

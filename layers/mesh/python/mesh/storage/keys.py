@@ -23,6 +23,8 @@ name is of a few short ASCII characters, and comes last.
     TOKEN#<look-up prefix>   TOKEN
     MINTED#<hash>            MINTED                      what an Idempotency-Key already made
     AUDIT#<day>#<shard>      <ulid>
+    JOB#<ulid>               JOB                         a long change, and how far it is
+    NOTICE#<ulid>            NOTICE                      what the operator should be told
     INSTANCE                 KEY, REWRAP, SWEEP#<shard>
 
 Sort keys are chosen so that `ORDER`, `OUTBOX` and the first `PEND#…` are neighbours: one query with
@@ -55,6 +57,9 @@ STEP: Final = "STEP#"
 DELIVERY: Final = "DELIVERY"
 REPLAY: Final = "REPLAY"
 STORY: Final = "STORY"
+SETTINGS: Final = "SETTINGS"
+JOB: Final = "JOB"
+NOTICE: Final = "NOTICE"
 MODEL_KEY: Final = "MODEL_KEY"
 VAULT: Final = "VAULT#"
 AFTER_ALL: Final = "~"
@@ -83,7 +88,7 @@ def install(install_id: str) -> str:
 
 
 def settings(install_id: str) -> Key:
-    return Key(install(install_id), "SETTINGS")
+    return Key(install(install_id), SETTINGS)
 
 
 def secret(install_id: str, version: int) -> Key:
@@ -171,7 +176,7 @@ def refusal(story: str) -> Key:
 
 
 def agent(agent_id: str) -> Key:
-    return Key(f"AGENT#{agent_id}", "SETTINGS")
+    return Key(f"AGENT#{agent_id}", SETTINGS)
 
 
 def agent_install(agent_id: str, install_id: str) -> Key:
@@ -210,6 +215,14 @@ def minted(token_id: str, method: str, path: str, idempotency_key: str) -> Key:
 def audit(at_ms: int, ulid: str) -> Key:
     shard = _shard(ulid, AUDIT_SHARDS)
     return Key(f"AUDIT#{day_of(at_ms)}#{shard:02d}", ulid)
+
+
+def job(ulid: str) -> Key:
+    return Key(f"JOB#{ulid}", JOB)
+
+
+def notice(ulid: str) -> Key:
+    return Key(f"NOTICE#{ulid}", NOTICE)
 
 
 def instance_key() -> Key:

@@ -34,6 +34,10 @@ class Doorbell(msgspec.Struct, frozen=True):
             fields["replay"] = self.replay
         return json.dumps(fields, separators=(",", ":"))
 
+    def told(self) -> dict[str, str]:
+        """What a log says of it."""
+        return {"conversation_id": self.conversation_id}
+
     @classmethod
     def read(cls, body: str) -> Doorbell:
         """The ring that a queue message carries. ValueError when it is none of ours."""
@@ -44,8 +48,30 @@ class Doorbell(msgspec.Struct, frozen=True):
         return cls(fields["conversation"], replay if isinstance(replay, str) else None)
 
 
+class ChoreBell(msgspec.Struct, frozen=True):
+    """A ring for a chore: the id of a job, of an install that is being enabled, or of a notice."""
+
+    chore_id: str
+
+    def body(self) -> str:
+        """The queue message's body."""
+        return json.dumps({"v": DOORBELL_VERSION, "chore": self.chore_id}, separators=(",", ":"))
+
+    def told(self) -> dict[str, str]:
+        """What a log says of it."""
+        return {"chore_id": self.chore_id}
+
+    @classmethod
+    def read(cls, body: str) -> ChoreBell:
+        """The ring that a queue message carries. ValueError when it is none of ours."""
+        fields = json.loads(body)
+        if not isinstance(fields, dict) or not isinstance(fields.get("chore"), str):
+            raise ValueError("not a chore's bell")
+        return cls(fields["chore"])
+
+
 class Bell:
-    """Rings the three queues."""
+    """Rings the queues."""
 
     def __init__(
         self,
@@ -95,7 +121,12 @@ class Bell:
             "delays", Doorbell(conversation_id, replay), {"DelaySeconds": max(0, min(900, delay_s))}
         )
 
-    def _send(self, queue: str, doorbell: Doorbell, parameters: dict[str, Any]) -> bool:
+    def chore(self, chore_id: str, delay_s: int = 0) -> bool:
+        """Rings the chore worker after `delay_s` (at most 900). False when it failed."""
+        parameters = {"DelaySeconds": min(900, delay_s)} if delay_s > 0 else {}
+        return self._send("chores", ChoreBell(chore_id), parameters)
+
+    def _send(self, queue: str, doorbell: Doorbell | ChoreBell, parameters: dict[str, Any]) -> bool:
         for _ in range(1 if self._deadline is None else AWS_ATTEMPTS):
             if self._deadline is not None and not self._deadline.allows_a_call():
                 return False

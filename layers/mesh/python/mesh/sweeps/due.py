@@ -1,5 +1,5 @@
-"""Owns the sweep of what is due: lost doorbells, expired leases, retries, probes, releases, idle
-places.
+"""Owns the sweep of what is due: lost doorbells, expired leases, retries, probes, releases, chores,
+idle places.
 
 Refuses to do the work itself, and to melt the system: it looks at marks, rings, and moves each mark
 on in the same conditional update; one run is bounded in time and pages and the next goes on where
@@ -159,6 +159,8 @@ class DueSweep:
                 self._look_at_endpoint(key, this)
             case keys.REPLAY:
                 self._look_at_replay(key, this)
+            case keys.JOB | keys.NOTICE | keys.SETTINGS:
+                self._look_at_chore(key, this)
             case _ if key.sk.startswith(RELEASE):
                 self._look_at_release(key, this)
 
@@ -278,6 +280,24 @@ class DueSweep:
         replay = msgspec.convert(item, Replay)
         if self._marks.note_ring(key, mark, str(replay.tries), now):
             self._bell.delivery(replay.conversation_id, replay=replay.story, recovery=now)
+
+    def _look_at_chore(self, key: Key, this: _Pass) -> None:
+        """A job that goes on, an enabling that stopped short, a notice that somebody waits for."""
+        item = self._table.get(key)
+        now = self._clock.now_ms()
+        mark = None if item is None else msgspec.convert(item, Mark)
+        if item is None or mark is None or not this.is_due(mark, now):
+            return
+        match key.sk:
+            case keys.JOB:
+                chore, seen = item["job_id"], str(item["turn"])
+            case keys.NOTICE:
+                chore, seen = item["notice_id"], str(item["tries"])
+            case _:
+                chore, seen = item["install_id"], item["enabling_token"]
+        if self._marks.note_ring(key, mark, seen, now):
+            self._bell.chore(chore)
+            this.rung += 1
 
     def _look_at_release(self, key: Key, this: _Pass) -> None:
         item = self._table.get(key)

@@ -10,6 +10,7 @@ import importlib.metadata
 import io
 import os
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ class Invocation:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     transport: httpx.BaseTransport | None = None
     """What a test puts in the network's place."""
+    pause: Callable[[float], None] = time.sleep
+    """Waits so many seconds between two looks."""
 
     @property
     def terminal(self) -> Terminal:

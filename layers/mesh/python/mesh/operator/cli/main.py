@@ -20,6 +20,7 @@ from mesh.operator.cli import (
     connectors,
     conversations,
     happened,
+    jobs,
     operators,
     secrets as secret_commands,
     smoke,
@@ -36,7 +37,7 @@ class _Mesh(Sections):
     sections = (
         ("Start here", ("local", "login", "whoami")),
         ("Agents and where they are reached", ("agent", "connector", "vault")),
-        ("What happened", ("explain", "conversation", "run", "outbox", "audit")),
+        ("What happened", ("explain", "conversation", "run", "outbox", "job", "audit")),
         ("The third party's side", ("send", "verify")),
         ("The instance", ("operator", "secret", "smoke")),
     )
@@ -69,6 +70,7 @@ for _command in (
     happened.run,
     happened.explain,
     happened.audit,
+    jobs.group,
     vault.group,
     secret_commands.group,
     operators.group,

@@ -5,7 +5,7 @@ Refuses to open a connection: that is the guard's part, and a fake's in tests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -148,3 +148,19 @@ class StrictJudge:
 
     def judge_address(self, target: Target, address: str) -> str | None:  # noqa: ARG002 - protocol
         return addresses.judge(address)
+
+
+def judge_of(
+    egress: Egress, own_hosts: Sequence[str]
+) -> Callable[[str, Sequence[str]], Refusal | None]:
+    """What the guard says of a URL under an install's list of hosts, as before each request to it.
+
+    The judge raises Invalid for a malformed list, with each entry's index as the path.
+    """
+    own = frozenset(own_hosts)
+
+    def judge(url: str, allow_hosts: Sequence[str]) -> Refusal | None:
+        allow = Allowlist.parse(allow_hosts)
+        return egress.check(url, EgressPolicy(allow=(allow,), own_hosts=own))
+
+    return judge

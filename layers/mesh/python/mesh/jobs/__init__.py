@@ -1,0 +1,1 @@
+"""Owns what goes on after its request was answered: jobs, and enablings that stopped short."""
