@@ -10,10 +10,13 @@ import pytest
 
 from infra import topology
 from infra.local.aws import Faults, Kind, LocalAws
+from mesh.control.jobs import Jobs
 from mesh.operator.api import RESOURCES
 from mesh.operator.openapi import routes
 from mesh.operator.route import Needs, Route
+from mesh.records.job import JobKind
 from mesh.storage import keys
+from tests.fakes.control import CAUSE
 from tests.fakes.egress import answer
 from tests.fakes.operators import Api, admin, error_of, minted
 from tests.fakes.system import URL, Made, System
@@ -138,7 +141,13 @@ def test_what_is_not_yours_answers_exactly_as_what_is_not_there() -> None:
     made = instance.install("ada")
     run_id = instance.answered(made)
     theirs = {"slug": "ada"}
+    jobs = Jobs(instance.system.table, instance.system.clock, instance.system.ids)
+    install = instance.system.installs.by_id(made.install_id)
+    assert install is not None
+    job = jobs.new(JobKind.REPLAY_ENTRIES, made.install_id, CAUSE, agent_id=install.agent_id)
+    instance.system.table.write(jobs.order(job))
     ids = {
+        "/api/jobs": job.job_id,
         "/api/connectors": made.install_id,
         "/api/outbox": run_id.replace("run_", "out_"),
         "/api/runs": run_id,
