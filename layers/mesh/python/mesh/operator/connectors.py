@@ -1,22 +1,20 @@
-"""Owns the routes of connectors: an agent's installs, their states, secrets and delivery.
+"""Owns the routes of connectors: an agent's installs and their settings.
 
-Refuses to show a secret again, a delivery URL whole, and a list of hosts to be changed by anyone
-but an admin.
+Refuses to show a delivery URL whole, and a list of hosts to be changed by anyone but an admin.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from mesh.control.agents import not_found
-from mesh.control.audit import Deed
 from mesh.control.idempotency import Minted
 from mesh.control.installs import KEEP, Keep, Wanted
 from mesh.kernel.errors import Conflict, Failed, Refused
 from mesh.operator.agents import agent_of
-from mesh.operator.connector_shown import answer, shown, time_of
+from mesh.operator.connector_actions import ACTIONS
+from mesh.operator.connector_shown import answer, shown
 from mesh.operator.entries import counts
-from mesh.operator.foresight import show_plan, simulate
+from mesh.operator.installs import install_of
 from mesh.operator.moving import discard_waiting, host_changes, may_wait
 from mesh.operator.refusals import list_refusals
 from mesh.operator.route import Answer, Call, Needs, Route
@@ -27,34 +25,11 @@ from mesh.operator.shapes.connectors import (
     ConnectorNew,
     ConnectorPut,
     ConnectorShown,
-    EnableTaken,
-    PingShown,
     RefusalList,
-    RotateTaken,
-    Rotation,
 )
-from mesh.operator.shapes.foresight import (
-    PlanShown,
-    PlanTaken,
-    SimulatedPayload,
-    SimulationShown,
-)
-from mesh.operator.waking import wake
 from mesh.records.agent import Agent
 from mesh.records.install import Caps, Engagement, Install, InstallState
 from mesh.records.operator import OperatorRole
-
-
-def install_of(call: Call) -> Install:
-    """The install of the path's id. Raises `not_found`, the same where it is not the caller's."""
-    install = call.plane.installs.by_id(call.path["id"])
-    if (
-        install is None
-        or install.state is InstallState.DELETED
-        or not call.principal.reaches(install.agent_id)
-    ):
-        raise not_found()
-    return install
 
 
 def _list(call: Call, agent: Agent, query: Listing) -> Answer:
@@ -142,91 +117,6 @@ def _delete(call: Call, install: Install, _: Nothing) -> Answer:
     return Answer(None, 204)
 
 
-def _enable(call: Call, install: Install, body: EnableTaken) -> Answer:
-    whole = call.plane.enablement.enable(
-        install.install_id, call.plane.generic, skip_ping=body.skip_ping, cause=call.cause
-    )
-    if whole.install.state is InstallState.ENABLED:
-        wake(call, whole.install)
-    return answer(call, whole)
-
-
-def _disable(call: Call, install: Install, _: Nothing) -> Answer:
-    return answer(call, call.plane.enablement.disable(install.install_id, call.cause))
-
-
-def _rotate(call: Call, install: Install, body: RotateTaken) -> Answer:
-    try:
-        rotated = call.plane.rotation.rotate(
-            install.install_id,
-            overlap_s=body.overlap_seconds,
-            force=body.force,
-            cause=call.cause,
-            minting=call.mint,
-        )
-    except Minted as minted:
-        version, until = minted.answer["version"], minted.answer["previous_valid_until"]
-        assert isinstance(version, int), "the record of a rotation names its version"
-        return Answer(
-            Rotation(
-                install_id=install.install_id,
-                secret=None,
-                version=version,
-                previous_valid_until=time_of(until if isinstance(until, int) else None),
-                replayed=True,
-            )
-        )
-    return Answer(
-        Rotation(
-            install_id=install.install_id,
-            secret=rotated.secret,
-            version=rotated.version,
-            previous_valid_until=time_of(rotated.previous_valid_until),
-        )
-    )
-
-
-def _end_overlap(call: Call, install: Install, _: Nothing) -> Answer:
-    call.plane.rotation.end_overlap(install.install_id, call.cause)
-    return answer(call, call.plane.installs.whole(install.install_id))
-
-
-def _ping(call: Call, install: Install, _: Nothing) -> Answer:
-    whole = call.plane.installs.whole(install.install_id)
-    if whole.install.delivery_url is None:
-        raise Conflict("state_conflict", "there is no delivery URL to ping; set one first")
-    deed = Deed(action="connector.ping", target=install.install_id, agent_id=install.agent_id)
-    call.plane.audit.commit((), call.cause, deed)
-    try:
-        pinged = call.plane.generic.ping(whole)
-    except Failed as failed:
-        return Answer(
-            PingShown(
-                delivered=False,
-                outbound_id=None,
-                http_status=None,
-                duration_ms=None,
-                reason=failed.message,
-            )
-        )
-    return Answer(
-        PingShown(
-            delivered=True,
-            outbound_id=pinged.outbound_id,
-            http_status=pinged.status,
-            duration_ms=pinged.duration_ms,
-            reason=None,
-        )
-    )
-
-
-def _resume_delivery(call: Call, install: Install, _: Nothing) -> Answer:
-    whole = call.plane.enablement.resume_delivery(install.install_id, call.cause)
-    if whole.install.state is InstallState.ENABLED:
-        wake(call, whole.install)
-    return answer(call, whole)
-
-
 def _wanted(body: ConnectorNew | ConnectorPut, url: str | Keep | None) -> Wanted:
     return Wanted(
         name=body.name,
@@ -300,96 +190,7 @@ ROUTES: Final = (
         answers=None,
         status=204,
     ),
-    Route(
-        method="POST",
-        path=f"{_ONE}/enable",
-        operation="enableConnector",
-        summary="Run the steps of enabling that are left, and answer the state reached",
-        needs=Needs.OPERATOR,
-        find=install_of,
-        takes=EnableTaken,
-        act=_enable,
-        answers=ConnectorShown,
-    ),
-    Route(
-        method="POST",
-        path=f"{_ONE}/disable",
-        operation="disableConnector",
-        summary="Close a connector, and wait for the deliveries in flight",
-        needs=Needs.OPERATOR,
-        find=install_of,
-        takes=Nothing,
-        act=_disable,
-        answers=ConnectorShown,
-    ),
-    Route(
-        method="POST",
-        path=f"{_ONE}/plan",
-        operation="planConnector",
-        summary="What enabling and disabling would do, step by step; nothing is done",
-        needs=Needs.VIEWER,
-        find=install_of,
-        takes=PlanTaken,
-        act=show_plan,
-        answers=PlanShown,
-    ),
-    Route(
-        method="POST",
-        path=f"{_ONE}/simulate",
-        operation="simulateMessage",
-        summary="What a payload would come to if a proven caller posted it; nothing is kept",
-        needs=Needs.VIEWER,
-        find=install_of,
-        takes=SimulatedPayload,
-        act=simulate,
-        answers=SimulationShown,
-        unread=True,
-    ),
-    Route(
-        method="POST",
-        path=f"{_ONE}/rotate",
-        operation="rotateSecret",
-        summary="Mint a new secret; it is shown in this answer and never again",
-        needs=Needs.OPERATOR,
-        find=install_of,
-        takes=RotateTaken,
-        act=_rotate,
-        answers=Rotation,
-        mints=True,
-    ),
-    Route(
-        method="POST",
-        path=f"{_ONE}/end-overlap",
-        operation="endOverlap",
-        summary="Revoke the previous secret now",
-        needs=Needs.OPERATOR,
-        find=install_of,
-        takes=Nothing,
-        act=_end_overlap,
-        answers=ConnectorShown,
-    ),
-    Route(
-        method="POST",
-        path=f"{_ONE}/ping",
-        operation="pingConnector",
-        summary="Post a signed ping to the delivery URL",
-        needs=Needs.OPERATOR,
-        find=install_of,
-        takes=Nothing,
-        act=_ping,
-        answers=PingShown,
-    ),
-    Route(
-        method="POST",
-        path=f"{_ONE}/resume-delivery",
-        operation="resumeDelivery",
-        summary="Take the receiver as healthy, and send what waits",
-        needs=Needs.OPERATOR,
-        find=install_of,
-        takes=Nothing,
-        act=_resume_delivery,
-        answers=ConnectorShown,
-    ),
+    *ACTIONS,
     Route(
         method="GET",
         path=f"{_ONE}/refusals",

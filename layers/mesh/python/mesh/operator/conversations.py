@@ -15,8 +15,6 @@ from mesh.kernel.clock import rfc3339
 from mesh.kernel.ids import ulid_ms
 from mesh.kernel.limits import LIST_ROWS_PER_REQUEST
 from mesh.operator.agents import agent_of
-from mesh.operator.entries import in_batches
-from mesh.operator.happened import Place, Walk
 from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Listing, Nothing
 from mesh.operator.shapes.conversations import (
@@ -30,6 +28,7 @@ from mesh.records.agent import Agent
 from mesh.records.conversation import Conversation, Heard, Role
 from mesh.records.message import BodyFormat, Topology
 from mesh.storage import keys
+from mesh.storage.happened import Place, Walk, in_batches
 
 _ID: Final = re.compile(r"conv_[0-9A-HJKMNP-TV-Z]{26}\Z")
 
@@ -59,7 +58,7 @@ def _list(call: Call, agent: Agent, query: ConversationListing) -> Answer:
     items: list[ConversationShown] = []
     further: Place | None = None
     stopped = False
-    for number, (found, item) in enumerate(in_batches(call.plane, iter(walk))):
+    for number, (found, item) in enumerate(in_batches(call.plane.deps.table, iter(walk))):
         if len(items) == query.limit or number == LIST_ROWS_PER_REQUEST:
             stopped = True
             break

@@ -13,18 +13,15 @@ from mesh.control.audit import Deed
 from mesh.control.rows import record_of
 from mesh.kernel.errors import Conflict
 from mesh.kernel.limits import DELIVERY_COUNT_DAYS, DELIVERY_COUNT_ENTRIES
-from mesh.operator.happened import Found, Place, Walk
 from mesh.operator.plane import ControlPlane
 from mesh.operator.route import Call
 from mesh.outbox.entries import discard_write
 from mesh.records.agent import Agent
 from mesh.records.outbox import Entry, EntryState
 from mesh.storage import keys
-from mesh.storage.items import Item
+from mesh.storage.happened import Place, Walk, in_batches
 from mesh.storage.keys import Key
 from mesh.storage.table import Cancelled
-
-_BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +56,9 @@ def walk_outbox(plane: ControlPlane, agent: Agent, place: Place | None, days: in
     )
 
 
-def in_batches(plane: ControlPlane, walk: Iterator[Found]) -> Iterator[tuple[Found, Item]]:
-    """The rows of a walk, read consistently a hundred at a time; what is gone is left out."""
-    while batch := list(islice(walk, _BATCH)):
-        items = plane.deps.table.get_many(found.key for found in batch)
-        for found in batch:
-            if found.key in items:
-                yield found, items[found.key]
-
-
 def standing(plane: ControlPlane, walk: Walk) -> Iterator[Standing]:
     """The entries of a walk."""
-    for found, item in in_batches(plane, iter(walk)):
+    for found, item in in_batches(plane.deps.table, iter(walk)):
         yield Standing(record_of(item, Entry), conversation_of(found.key), found.place)
 
 

@@ -10,11 +10,11 @@ from mesh.kernel.clock import DAY_MS
 from mesh.kernel.errors import Conflict
 from mesh.kernel.limits import DISCARDS_PER_REQUEST, LIST_ROWS_PER_REQUEST
 from mesh.operator.entries import discard, standing
-from mesh.operator.happened import Walk
 from mesh.operator.route import Call
 from mesh.records.install import Install
 from mesh.records.outbox import Entry, EntryState
 from mesh.storage import keys
+from mesh.storage.happened import Walk
 
 
 def host_changes(install: Install, url: str | Keep | None) -> bool:

@@ -17,7 +17,6 @@ from mesh.kernel.ids import is_minted, story_of
 from mesh.kernel.limits import LIST_ROWS_PER_REQUEST
 from mesh.operator.agents import agent_of
 from mesh.operator.entries import discard, standing, walk_outbox
-from mesh.operator.happened import Place
 from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Listing, Nothing
 from mesh.operator.shapes.happened import (
@@ -32,6 +31,7 @@ from mesh.records.agent import Agent
 from mesh.records.outbox import Attempt, Entry, EntryState
 from mesh.records.run import Story
 from mesh.storage import keys
+from mesh.storage.happened import Place
 
 
 @dataclass(frozen=True, slots=True)

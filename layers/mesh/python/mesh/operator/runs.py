@@ -18,9 +18,7 @@ from mesh.kernel.limits import (
     TRANSACTION_TRIES,
 )
 from mesh.operator.agents import agent_of
-from mesh.operator.entries import in_batches
 from mesh.operator.explain import explain
-from mesh.operator.happened import Place, Walk
 from mesh.operator.outbox import story_by_id
 from mesh.operator.route import Answer, Call, Needs, Route, nothing
 from mesh.operator.shapes.base import Nothing
@@ -41,6 +39,7 @@ from mesh.records.agent import Agent, Limits
 from mesh.records.conversation import Conversation, Pending
 from mesh.records.run import Claim, Refusal, RunStatus, Step, StepKind, Story
 from mesh.storage import keys
+from mesh.storage.happened import Place, Walk, in_batches
 from mesh.storage.table import Cancelled
 
 
@@ -65,7 +64,7 @@ def _list(call: Call, agent: Agent, query: RunListing) -> Answer:
     items: list[RunSummary] = []
     further: Place | None = None
     stopped = False
-    for number, (found, item) in enumerate(in_batches(call.plane, iter(walk))):
+    for number, (found, item) in enumerate(in_batches(call.plane.deps.table, iter(walk))):
         if len(items) == query.limit or number == LIST_ROWS_PER_REQUEST:
             stopped = True
             break
