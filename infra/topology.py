@@ -40,9 +40,11 @@ class Secrets(StrEnum):
     """kms:GenerateDataKey under Mesh's encryption context."""
     REWRAP = "rewrap"
     """kms:ReEncryptFrom any key that has wrapped secrets, and kms:ReEncryptTo the newest, under
-    either context."""
+    any of these contexts."""
     SEAL_VALUES = "seal_values"
     """kms:GenerateDataKey under the encryption context of a value that an agent owns."""
+    SEAL_INSTANCE_VALUES = "seal_instance_values"
+    """kms:GenerateDataKey under the encryption context of a value that the instance owns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +315,15 @@ FUNCTIONS: tuple[Function, ...] = (
         ("POST", "/api/instance/rewrap"),
         table=CHANGE,
         secrets=frozenset({Secrets.REWRAP}),
+    ),
+    _operator(
+        "instance_settings",
+        ("GET", "/api/instance/settings"),
+        ("PUT", "/api/instance/settings"),
+        ("PUT", "/api/instance/model-keys/{kind}"),
+        ("DELETE", "/api/instance/model-keys/{kind}"),
+        table=CHANGE,
+        secrets=frozenset({Secrets.OPEN, Secrets.SEAL, Secrets.SEAL_INSTANCE_VALUES}),
     ),
     Function(
         name="operator_bootstrap",

@@ -24,6 +24,10 @@ VALUE_CONTEXT: Final = {"owner_type": "agent"}
 """What the encryption contexts of all values that agents own have in common
 (`mesh.control.vault`)."""
 
+INSTANCE_VALUE_CONTEXT: Final = {"owner_type": "instance"}
+"""What those of all values that the instance owns have in common
+(`mesh.control.instance_model_keys`)."""
+
 TABLE_ACTIONS: Final = {
     Allow.READ: ("GetItem", "BatchGetItem", "Query"),
     Allow.WRITE: ("PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"),
@@ -34,6 +38,7 @@ TABLE_ACTIONS: Final = {
 NEWEST_KEY_ACTIONS: Final = {
     Secrets.SEAL: "kms:GenerateDataKey",
     Secrets.SEAL_VALUES: "kms:GenerateDataKey",
+    Secrets.SEAL_INSTANCE_VALUES: "kms:GenerateDataKey",
     Secrets.REWRAP: "kms:ReEncryptTo",
 }
 EVERY_KEY_ACTIONS: Final = {Secrets.OPEN: "kms:Decrypt", Secrets.REWRAP: "kms:ReEncryptFrom"}
@@ -42,6 +47,11 @@ EVERY_KEY_ACTIONS: Final = {Secrets.OPEN: "kms:Decrypt", Secrets.REWRAP: "kms:Re
 UNDER_CONTEXTS: Final = (
     ("Secrets", INSTANCE_CONTEXT, frozenset({Secrets.OPEN, Secrets.SEAL, Secrets.REWRAP})),
     ("Values", VALUE_CONTEXT, frozenset({Secrets.SEAL_VALUES, Secrets.REWRAP})),
+    (
+        "InstanceValues",
+        INSTANCE_VALUE_CONTEXT,
+        frozenset({Secrets.SEAL_INSTANCE_VALUES, Secrets.REWRAP}),
+    ),
 )
 """What is wrapped, the encryption context that it demands, and what is allowed under that."""
 

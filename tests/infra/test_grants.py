@@ -7,18 +7,20 @@ import pytest
 from infra import topology
 from infra.stacks import grants
 from infra.topology import Allow, Secrets
-from mesh.control import instance_key, vault
+from mesh.control import instance_key, instance_model_keys, instance_settings, vault
 from mesh.storage import keys
 from tests.infra.reading import Reading, listed
 
 CONTEXTS = {
     "Secrets": instance_key.CONTEXT,
     "Values": {"owner_type": vault.OWNER_TYPE},
+    "InstanceValues": {"owner_type": instance_settings.OWNER_TYPE},
 }
 GRANTED = {
     Secrets.OPEN: {("OpenSecrets", "kms:Decrypt")},
     Secrets.SEAL: {("WrapSecrets", "kms:GenerateDataKey")},
     Secrets.SEAL_VALUES: {("WrapValues", "kms:GenerateDataKey")},
+    Secrets.SEAL_INSTANCE_VALUES: {("WrapInstanceValues", "kms:GenerateDataKey")},
     Secrets.REWRAP: {
         (f"{verb}{what}", f"kms:ReEncrypt{way}")
         for verb, way in (("Open", "From"), ("Wrap", "To"))
@@ -99,12 +101,14 @@ def test_the_secrets_key_answers_functions_that_are_granted_it_under_meshs_conte
         }
 
 
-def test_the_context_of_every_value_that_an_agent_owns_is_one_that_the_role_allows() -> None:
+def test_the_context_of_every_value_that_is_owned_is_one_that_the_role_allows() -> None:
     for context in (
         vault.value_context("agt_1", "github", 1),
         vault.model_key_context("agt_1", "openai https://api.openai.com", 1),
     ):
         assert grants.VALUE_CONTEXT.items() <= context.encryption_context().items()
+    ours = instance_model_keys.instance_key_context("openai https://api.openai.com", 1)
+    assert grants.INSTANCE_VALUE_CONTEXT.items() <= ours.encryption_context().items()
 
 
 @EVERY
@@ -119,9 +123,11 @@ def test_the_tables_key_answers_functions_through_dynamodb_alone(
 
 def test_only_the_operators_side_seals_secrets() -> None:
     sealing = {f.name for f in topology.FUNCTIONS if Secrets.SEAL in f.secrets}
-    assert sealing == {"operator_connectors", "operator_bootstrap"}
+    assert sealing == {"operator_connectors", "operator_bootstrap", "operator_instance_settings"}
     values = {f.name for f in topology.FUNCTIONS if Secrets.SEAL_VALUES in f.secrets}
     assert values == {"operator_vault"}
+    ours = {f.name for f in topology.FUNCTIONS if Secrets.SEAL_INSTANCE_VALUES in f.secrets}
+    assert ours == {"operator_instance_settings"}
     rewrapping = {f.name for f in topology.FUNCTIONS if Secrets.REWRAP in f.secrets}
     assert rewrapping == {"operator_instance"}
 

@@ -20,6 +20,7 @@ SECRETS = {
     Secrets.OPEN: "Decrypt",
     Secrets.SEAL: "GenerateDataKey",
     Secrets.SEAL_VALUES: "GenerateDataKey",
+    Secrets.SEAL_INSTANCE_VALUES: "GenerateDataKey",
     Secrets.REWRAP: "ReEncrypt",
 }
 
@@ -44,6 +45,8 @@ def use_agents_and_operators(api: Api) -> None:
     api.ok("POST", "/api/agents/bob/pause")
     api.ok("POST", "/api/agents/bob/resume")
     api.ok("GET", "/api/instance/rewrap")
+    api.ok("PUT", "/api/instance/settings", {"operator_webhook_url": URL, "version": 0})
+    api.ok("PUT", "/api/instance/model-keys/openai", {"value": "kept"})
     for kept in ("vault/github", "model-key"):
         api.ok("PUT", f"/api/agents/bob/{kept}", {"value": "kept"})
         api.ok("GET", "/api/agents/bob/vault")

@@ -167,6 +167,7 @@ def _turn_worker(ports: Ports) -> Handler:
 
 def _outbox_worker(ports: Ports) -> Handler:
     from mesh.connectors.registry import OUTBOUND
+    from mesh.control.instance_settings import InstanceHosts
     from mesh.kernel.limits import OUTBOX_STOP_BEFORE_LIMIT_MS
     from mesh.outbox.dispatch import OutboxWorker
     from mesh.outbox.replay import ReplayWorker
@@ -185,6 +186,7 @@ def _outbox_worker(ports: Ports) -> Handler:
         random=ports.random,
         log=log,
         own_hosts=ports.settings.own_hosts,
+        instance_hosts=InstanceHosts(ports.table, ports.clock),
     )
     replays = ReplayWorker(ports.table, ports.bell, worker, ports.clock, ports.random)
 
@@ -221,6 +223,7 @@ def _chore_worker(ports: Ports) -> Handler:
     from mesh.control.audit import AuditTrail
     from mesh.control.enablement import Enablement
     from mesh.control.installs import Installs
+    from mesh.control.instance_settings import InstanceHosts
     from mesh.control.jobs import Jobs
     from mesh.jobs.enabling import Enabler
     from mesh.jobs.worker import JobWorker
@@ -231,6 +234,7 @@ def _chore_worker(ports: Ports) -> Handler:
 
     log = ports.log("chore_worker")
     settings, egress = ports.settings, ports.egress(ports.clock)
+    hosts = InstanceHosts(ports.table, ports.clock)
     audit = AuditTrail(ports.table, ports.clock, ports.ids, settings.audit_kept_days)
     installs = Installs(
         ports.table,
@@ -239,11 +243,16 @@ def _chore_worker(ports: Ports) -> Handler:
         ports.random,
         audit=audit,
         instance_keys=ports.instance_keys,
-        judge=judge_of(egress, settings.own_hosts),
+        judge=judge_of(egress, settings.own_hosts, hosts),
     )
     enablement = Enablement(ports.table, ports.clock, ports.ids, audit, installs)
     provisioner = GenericProvisioner(
-        egress, ports.instance_keys, ports.clock, ports.ids, settings.own_hosts
+        egress,
+        ports.instance_keys,
+        ports.clock,
+        ports.ids,
+        own_hosts=settings.own_hosts,
+        instance_hosts=hosts,
     )
     enabler = Enabler(installs, enablement, provisioner, ports.ids, log)
     jobs = JobWorker(
@@ -308,6 +317,7 @@ _BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
             "jobs",
             "audit",
             "instance",
+            "instance_settings",
             "bootstrap",
         )
     },

@@ -14,6 +14,7 @@ import msgspec
 from mesh.control.agents import AGENTS
 from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.instance_key import CONTEXT
+from mesh.control.instance_model_keys import KINDS, instance_key_context
 from mesh.control.rows import assign, item_of, record_of
 from mesh.control.vault import model_key_context, value_context
 from mesh.kernel.clock import Clock
@@ -109,8 +110,9 @@ class Rewrapping:
     def _step(self, state: Rewrap) -> Rewrap:
         """The next few keys of one owner."""
         if state.slug is None:
-            opened = self._row(keys.instance_key(), self._table.get(keys.instance_key()))
-            return _counted(state, [opened], slug="", done=state.done + 1)
+            own = [keys.instance_key(), *(keys.instance_model_key(kind.value) for kind in KINDS)]
+            opened = [self._row(key, self._table.get(key)) for key in own]
+            return _counted(state, opened, slug="", done=state.done + 1)
         pointer = self._pointer(state)
         if pointer is None:
             status = RewrapStatus.FAILED if state.unopenable else RewrapStatus.DONE
@@ -173,7 +175,10 @@ def _context(key: Key, item: Item) -> dict[str, str]:
     """What the row's key is wrapped under, by where the row lies."""
     if key == keys.instance_key():
         return dict(CONTEXT)
-    agent_id, version = keys.agent_of(key), item["version"]
+    version = item["version"]
+    if key.pk == keys.INSTANCE_MODEL_KEYS:
+        return instance_key_context(item["name"], version).encryption_context()
+    agent_id = keys.agent_of(key)
     if key.sk == keys.MODEL_KEY:
         return model_key_context(agent_id, item["name"], version).encryption_context()
     name = key.sk.removeprefix(keys.VAULT)

@@ -18,7 +18,7 @@ from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import LIST_ROWS_PER_REQUEST, TRANSACTION_TRIES, VAULT_NAME_CHARS_MAX
-from mesh.records.agent import Agent, Model
+from mesh.records.agent import Agent, Model, ModelKind
 from mesh.records.value import SealedValue
 from mesh.security.sealing import DataKey, KeyWrapper, SecretContext, seal
 from mesh.security.urls import Refusal, parse, target_of
@@ -29,7 +29,10 @@ from mesh.storage.writes import Write, check, put
 
 OWNER_TYPE: Final = "agent"
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{VAULT_NAME_CHARS_MAX - 1}}}\Z")
-_ORIGINS: Final = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
+_ORIGINS: Final = {
+    ModelKind.OPENAI: "https://api.openai.com",
+    ModelKind.ANTHROPIC: "https://api.anthropic.com",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,18 @@ def model_key_context(agent_id: str, kept_for: str, version: int) -> SecretConte
     return SecretContext(OWNER_TYPE, agent_id, f"model-key/{kept_for}", version)
 
 
+def own_destination(kind: ModelKind) -> str:
+    """The kind and its provider's own origin, in the form `openai https://api.openai.com`."""
+    return f"{kind.value} {_ORIGINS.get(kind, '')}".rstrip()
+
+
 def destination(model: Model) -> str:
     """The kind and the origin that the model's key goes to, in the form `openai https://host`.
 
     A kind without an address of its own has its name alone.
     """
     if model.base_url is None:
-        return f"{model.kind.value} {_ORIGINS.get(model.kind.value, '')}".rstrip()
+        return own_destination(model.kind)
     parts = parse(model.base_url)
     target = None if isinstance(parts, Refusal) else target_of(parts)
     if target is None:  # it was judged before it was saved

@@ -185,6 +185,10 @@ DELIVERY_COUNT_ENTRIES: Final = 200
 # ---- how long things are kept
 
 MESSAGES_KEPT_DAYS: Final = 90
+RETENTION_DAYS_MAX: Final = 3650
+ENTRY_KEPT_DAYS_MIN: Final = 8
+"""An entry outlives the time in which it may be tried, however short messages are kept: so a reply
+whose text is gone before it was delivered ends as dead, and is told of."""
 ATTEMPTS_KEPT_DAYS: Final = 30
 AUDIT_KEPT_DAYS: Final = 400
 JOBS_KEPT_DAYS: Final = 90
@@ -211,6 +215,8 @@ EGRESS_ADDRESSES_MAX: Final = 3
 # ---- relations that must hold, whoever changes a number
 
 assert CLAIM_KEPT_MS > REPLAY_WINDOW_MS, "a claim outlives every replay of a signed request"
+assert CLAIM_KEPT_MS >= 7 * DAY_MS, "callers are promised seven days, however short words are kept"
+assert ENTRY_KEPT_DAYS_MIN * DAY_MS > ENTRY_AGE_MS_MAX, "an entry is kept until its end"
 assert LEASE_RENEW_MS * 3 < LEASE_MS, "a lease survives two renewals that fail"
 assert BODY_BYTES_MAX < RAW_BODY_BYTES_MAX, "the longest message must fit into a request"
 assert REPLAY_WINDOW_MS == 2 * TIMESTAMP_SKEW_S_MAX * 1000, "the window looks both ways"

@@ -5,11 +5,16 @@ Refuses a model's `base_url` from anyone but an admin, and one that the egress g
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from mesh.control.agents import not_found
 from mesh.control.idempotency import Minted
-from mesh.control.vault import model_key_present
+from mesh.control.instance_model_keys import (
+    CredentialSource,
+    credential_source,
+    may_use_instance_key,
+)
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.errors import FieldProblem, Invalid, Refused
 from mesh.operator.route import Answer, Call, Needs, Route, nothing
@@ -48,7 +53,7 @@ def _list(call: Call, _: None, query: Listing) -> Answer:
         agents = found[: query.limit]
         last = agents[-1].slug if len(found) > query.limit else None
     cursor = call.cursor(None if last is None else [last])
-    return Answer(AgentList(items=[shown(agent) for agent in agents], next_cursor=cursor))
+    return Answer(AgentList(items=shown(call, agents), next_cursor=cursor))
 
 
 def _create(call: Call, _: None, body: AgentNew) -> Answer:
@@ -69,11 +74,11 @@ def _create(call: Call, _: None, body: AgentNew) -> Answer:
         if made is None:
             raise not_found() from None
         agent = made
-    return Answer(shown(agent), 201)
+    return Answer(_one(call, agent), 201)
 
 
-def _get(_: Call, agent: Agent, __: Nothing) -> Answer:
-    return Answer(shown(agent))
+def _get(call: Call, agent: Agent, _: Nothing) -> Answer:
+    return Answer(_one(call, agent))
 
 
 def _put(call: Call, agent: Agent, body: AgentPut) -> Answer:
@@ -87,21 +92,32 @@ def _put(call: Call, agent: Agent, body: AgentPut) -> Answer:
         limits=_limits(body.limits),
         cause=call.cause,
     )
-    return Answer(shown(changed))
+    return Answer(_one(call, changed))
 
 
 def _pause(call: Call, agent: Agent, _: Nothing) -> Answer:
-    return Answer(shown(call.plane.agents.pause(agent, call.cause)))
+    return Answer(_one(call, call.plane.agents.pause(agent, call.cause)))
 
 
 def _resume(call: Call, agent: Agent, _: Nothing) -> Answer:
     resumed = call.plane.agents.resume(agent, call.cause)
     wake_agent(call, resumed)
-    return Answer(shown(resumed))
+    return Answer(_one(call, resumed))
 
 
-def shown(agent: Agent) -> AgentShown:
-    """An agent as it is shown."""
+def _one(call: Call, agent: Agent) -> AgentShown:
+    return shown(call, [agent])[0]
+
+
+def shown(call: Call, agents: Sequence[Agent]) -> list[AgentShown]:
+    """Agents as they are shown. The instance's keys are looked at where one may count."""
+    kept: Collection[ModelKind] = ()
+    if any(may_use_instance_key(agent) for agent in agents):
+        kept = call.plane.instance_model_keys.kept().keys()
+    return [_shown(agent, credential_source(agent, kept)) for agent in agents]
+
+
+def _shown(agent: Agent, source: CredentialSource | None) -> AgentShown:
     return AgentShown(
         agent_id=agent.agent_id,
         slug=agent.slug,
@@ -112,7 +128,8 @@ def shown(agent: Agent) -> AgentShown:
             kind=agent.model.kind,
             name=agent.model.name,
             base_url=agent.model.base_url,
-            credential_present=model_key_present(agent),
+            credential_present=source is not None,
+            credential_source=source,
         ),
         limits=LimitsShown(
             **{name: getattr(agent.limits, name) for name in LimitsShown.model_fields}

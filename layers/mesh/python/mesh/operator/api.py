@@ -27,6 +27,7 @@ RESOURCES: Final = (
     "jobs",
     "audit",
     "instance",
+    "instance_settings",
 )
 """The functions that have routes: each is one module of this package, its routes in `ROUTES`."""
 

@@ -14,6 +14,8 @@ from mesh.control.agents import Agents
 from mesh.control.audit import AuditTrail
 from mesh.control.enablement import Enablement
 from mesh.control.installs import Installs
+from mesh.control.instance_model_keys import InstanceModelKeys
+from mesh.control.instance_settings import InstanceControl, InstanceHosts
 from mesh.control.jobs import Jobs
 from mesh.control.operators import Operators
 from mesh.control.rewrap import Rewrapping
@@ -106,9 +108,38 @@ class ControlPlane:
     def generic(self) -> GenericProvisioner:
         deps = self.deps
         return GenericProvisioner(
-            self.egress, deps.instance_keys, deps.clock, deps.ids, deps.settings.own_hosts
+            self.egress,
+            deps.instance_keys,
+            deps.clock,
+            deps.ids,
+            own_hosts=deps.settings.own_hosts,
+            instance_hosts=self.instance_hosts,
         )
 
     def judge(self, url: str, allow_hosts: Sequence[str]) -> Refusal | None:
-        """What the egress guard says of a URL, as it would before each delivery to it."""
-        return judge_of(self.egress, self.deps.settings.own_hosts)(url, allow_hosts)
+        """What the egress guard says of a URL, as it would before each request to it."""
+        own_hosts = self.deps.settings.own_hosts
+        return judge_of(self.egress, own_hosts, self.instance_hosts)(url, allow_hosts)
+
+    @cached_property
+    def instance_hosts(self) -> InstanceHosts:
+        return InstanceHosts(self.deps.table, self.deps.clock)
+
+    @cached_property
+    def instance(self) -> InstanceControl:
+        deps = self.deps
+        return InstanceControl(
+            deps.table,
+            deps.random,
+            audit=self.audit,
+            instance_keys=deps.instance_keys,
+            # The list that is being saved is the instance's own: no other counts beside it.
+            judge=judge_of(self.egress, deps.settings.own_hosts, tuple),
+        )
+
+    @cached_property
+    def instance_model_keys(self) -> InstanceModelKeys:
+        deps = self.deps
+        return InstanceModelKeys(
+            deps.table, deps.clock, deps.random, audit=self.audit, wrapper=deps.key_wrapper
+        )

@@ -16,6 +16,7 @@ import msgspec
 
 from mesh.connectors.contract import Outbound, OutboundAttempt
 from mesh.control.instance_key import InstanceKeys
+from mesh.control.instance_settings import InstanceHosts
 from mesh.control.secrets import open_delivery_url, open_secrets
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids, Random
@@ -40,7 +41,7 @@ from mesh.records.conversation import Heard, Outbox
 from mesh.records.install import Endpoint, EndpointState, Install, InstallState, Secret
 from mesh.records.outbox import AttemptEnd, Entry, EntryState
 from mesh.security.egress import Egress, EgressFailure, EgressPolicy
-from mesh.security.urls import Allowlist
+from mesh.security.egress.contract import policy_of
 from mesh.storage import keys
 from mesh.storage.conversations import find_outbox_head
 from mesh.storage.queues import Bell
@@ -65,10 +66,11 @@ class NoReply(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InstallRead:
-    """An install's settings and secrets, and when they were read."""
+    """An install's settings, secrets and health, and when they were read."""
 
     settings: Install
     secrets: list[Secret]
+    endpoint: Endpoint
     read_at: int
 
 
@@ -88,6 +90,7 @@ class OutboxWorker:
         random: Random,
         log: Log,
         own_hosts: tuple[str, ...],
+        instance_hosts: InstanceHosts,
     ) -> None:
         self._table = table
         self._bell = bell
@@ -98,6 +101,7 @@ class OutboxWorker:
         self._random = random
         self._log = log
         self._own_hosts = frozenset(own_hosts)
+        self._instance_hosts = instance_hosts
         self._entries = Entries(table, clock, ids)
         self.endpoints = Endpoints(table, clock, random)
 
@@ -129,7 +133,7 @@ class OutboxWorker:
         install = self.read_install(outbox.install_id)
         if install is None or install.settings.state is InstallState.DELETED:
             return self._end(outbox, entry, EntryState.DEAD, "install_deleted")
-        endpoint = self.endpoints.read(outbox.install_id)
+        endpoint = install.endpoint
         if (
             install.settings.state is not InstallState.ENABLED
             or endpoint.state is EndpointState.PAUSED
@@ -202,6 +206,7 @@ class OutboxWorker:
         if body is None:
             raise NoReply
         url, secrets = self._opened(install)
+        policy = policy_of(self._own_hosts, install.settings.allow_hosts, self._instance_hosts())
         if self._clock.now_ms() - install.read_at > DELIVERY_SETTINGS_FRESH_MS:
             return None
         slot = self.endpoints.take_slot(install.settings.install_id, endpoint)
@@ -226,7 +231,7 @@ class OutboxWorker:
             replay=replay,
         )
         headers = self._outbound[install.settings.kind].headers(attempt, body)
-        outcome = self._post(url, headers, body, install.settings)
+        outcome = self._post(url, headers, body, policy)
         now = self._clock.now_ms()
         then = after_attempt(
             opened,
@@ -248,10 +253,9 @@ class OutboxWorker:
         )
         return closed, slot, outcome
 
-    def _post(self, url: str, headers: dict[str, str], body: bytes, settings: Install) -> Outcome:
-        policy = EgressPolicy(
-            allow=(Allowlist.parse(settings.allow_hosts),), own_hosts=self._own_hosts
-        )
+    def _post(
+        self, url: str, headers: dict[str, str], body: bytes, policy: EgressPolicy
+    ) -> Outcome:
         try:
             reply = self._egress.post(url, headers, body, policy)
         except EgressFailure as failure:
@@ -273,17 +277,23 @@ class OutboxWorker:
         return url, [secret for _, secret in opened]
 
     def read_install(self, install_id: str) -> InstallRead | None:
-        """An install as it is now; None when there is none. Raises Failed."""
+        """An install as it is now, in one consistent read; None when there is none. Raises
+        Failed."""
         read_at = self._clock.now_ms()
         settings: Install | None = None
         secrets: list[Secret] = []
-        for row in self._table.query(keys.install(install_id), prefix=keys.SE).items:
-            if row["sk"] == "SETTINGS":
-                settings = msgspec.convert(row, Install)
-            else:
-                secrets.append(msgspec.convert(row, Secret))
+        endpoint = Endpoint()
+        everything = (keys.DELIVERY, keys.SETTINGS)
+        for row in self._table.query(keys.install(install_id), between=everything).items:
+            match row["sk"].partition("#")[0]:
+                case keys.SETTINGS:
+                    settings = msgspec.convert(row, Install)
+                case keys.DELIVERY:
+                    endpoint = msgspec.convert(row, Endpoint)
+                case keys.SECRET:
+                    secrets.append(msgspec.convert(row, Secret))
         secrets.sort(key=lambda secret: secret.version, reverse=True)
-        return None if settings is None else InstallRead(settings, secrets, read_at)
+        return None if settings is None else InstallRead(settings, secrets, endpoint, read_at)
 
     def _age_ms(self, entry: Entry, endpoint: Endpoint) -> int:
         now = self._clock.now_ms()

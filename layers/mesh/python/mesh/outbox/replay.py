@@ -60,7 +60,7 @@ class ReplayWorker:
         ):
             self._done(replay)
             return
-        endpoint = self._outbox.endpoints.read(entry.install_id)
+        endpoint = install.endpoint
         if (
             install.settings.state is not InstallState.ENABLED
             or endpoint.state is not EndpointState.OK

@@ -25,7 +25,8 @@ name is of a few short ASCII characters, and comes last.
     AUDIT#<day>#<shard>      <ulid>
     JOB#<ulid>               JOB                         a long change, and how far it is
     NOTICE#<ulid>            NOTICE                      what the operator should be told
-    INSTANCE                 KEY, REWRAP, SWEEP#<shard>
+    INSTANCE                 KEY, REWRAP, SETTINGS, SWEEP#<shard>
+    INSTANCE#MODEL_KEYS      <kind>
 
 Sort keys are chosen so that `ORDER`, `OUTBOX` and the first `PEND#…` are neighbours: one query with
 a limit of three answers everything that a worker asks of a conversation.
@@ -58,10 +59,13 @@ DELIVERY: Final = "DELIVERY"
 REPLAY: Final = "REPLAY"
 STORY: Final = "STORY"
 SETTINGS: Final = "SETTINGS"
+SECRET: Final = "SECRET"  # noqa: S105 - a row's name
 JOB: Final = "JOB"
 NOTICE: Final = "NOTICE"
 MODEL_KEY: Final = "MODEL_KEY"
 VAULT: Final = "VAULT#"
+INSTANCE: Final = "INSTANCE"
+INSTANCE_MODEL_KEYS: Final = "INSTANCE#MODEL_KEYS"
 AFTER_ALL: Final = "~"
 
 
@@ -92,7 +96,7 @@ def settings(install_id: str) -> Key:
 
 
 def secret(install_id: str, version: int) -> Key:
-    return Key(install(install_id), f"SECRET#{version:08d}")
+    return Key(install(install_id), f"{SECRET}#{version:08d}")
 
 
 def delivery(install_id: str) -> Key:
@@ -226,15 +230,24 @@ def notice(ulid: str) -> Key:
 
 
 def instance_key() -> Key:
-    return Key("INSTANCE", "KEY")
+    return Key(INSTANCE, "KEY")
+
+
+def instance_settings() -> Key:
+    return Key(INSTANCE, SETTINGS)
 
 
 def rewrap() -> Key:
-    return Key("INSTANCE", "REWRAP")
+    return Key(INSTANCE, "REWRAP")
 
 
 def sweep_place(name: str) -> Key:
-    return Key("INSTANCE", f"SWEEP#{name}")
+    return Key(INSTANCE, f"SWEEP#{name}")
+
+
+def instance_model_key(kind: str) -> Key:
+    """The instance's key for a kind of model; apart from `INSTANCE`, whose rows ingress reads."""
+    return Key(INSTANCE_MODEL_KEYS, kind)
 
 
 # ---- the index `due`: one item a conversation and plane, so that a sweep finds what is late

@@ -6,7 +6,7 @@ host. Contract §4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,8 +20,7 @@ from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed, Phase, Refused
 from mesh.kernel.ids import Ids
 from mesh.records.install import Install
-from mesh.security.egress.contract import Egress, EgressFailure, EgressPolicy
-from mesh.security.urls import Allowlist
+from mesh.security.egress.contract import Egress, EgressFailure, EgressPolicy, policy_of
 
 CHECK_URL: Final = Step("check_url", "judge the delivery URL as it is judged before each delivery")
 PING: Final = Step("ping", "post a signed ping to the delivery URL, which must answer 2xx")
@@ -45,13 +44,16 @@ class GenericProvisioner:
         instance_keys: InstanceKeys,
         clock: Clock,
         ids: Ids,
-        own_hosts: Sequence[str] = (),
+        *,
+        own_hosts: Sequence[str],
+        instance_hosts: Callable[[], Sequence[str]],
     ) -> None:
         self._egress = egress
         self._keys = instance_keys
         self._clock = clock
         self._ids = ids
         self._own_hosts = frozenset(own_hosts)
+        self._instance_hosts = instance_hosts
 
     def steps(self, install: Install, *, skip_ping: bool) -> Sequence[Step]:
         """Without a delivery URL there is nothing to judge and nobody to ping."""
@@ -107,6 +109,4 @@ class GenericProvisioner:
         return url
 
     def _policy(self, install: Install) -> EgressPolicy:
-        return EgressPolicy(
-            allow=(Allowlist.parse(install.allow_hosts),), own_hosts=self._own_hosts
-        )
+        return policy_of(self._own_hosts, install.allow_hosts, self._instance_hosts())

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mesh.control.instance_model_keys import CredentialSource
 from mesh.operator.shapes.base import (
     Handle,
     Instructions,
@@ -75,6 +76,8 @@ class ModelShown(Shown):
     name: str | None
     base_url: str | None
     credential_present: bool
+    credential_source: CredentialSource | None
+    """Whose key it is asked with: the agent's own, or the instance's."""
 
 
 class LimitsShown(Shown):

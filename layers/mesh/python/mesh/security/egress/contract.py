@@ -150,17 +150,25 @@ class StrictJudge:
         return addresses.judge(address)
 
 
+def policy_of(own_hosts: frozenset[str], *lists: Sequence[str]) -> EgressPolicy:
+    """The policy under which every one of `lists` that is not empty must let a host pass.
+
+    Raises Invalid for a malformed list, with each entry's index as the path.
+    """
+    return EgressPolicy(tuple(Allowlist.parse(entries) for entries in lists), own_hosts)
+
+
 def judge_of(
-    egress: Egress, own_hosts: Sequence[str]
+    egress: Egress, own_hosts: Sequence[str], instance_hosts: Callable[[], Sequence[str]]
 ) -> Callable[[str, Sequence[str]], Refusal | None]:
-    """What the guard says of a URL under an install's list of hosts, as before each request to it.
+    """What the guard says of a URL under an install's list of hosts and the instance's, as before
+    each request to it.
 
     The judge raises Invalid for a malformed list, with each entry's index as the path.
     """
     own = frozenset(own_hosts)
 
     def judge(url: str, allow_hosts: Sequence[str]) -> Refusal | None:
-        allow = Allowlist.parse(allow_hosts)
-        return egress.check(url, EgressPolicy(allow=(allow,), own_hosts=own))
+        return egress.check(url, policy_of(own, allow_hosts, instance_hosts()))
 
     return judge
