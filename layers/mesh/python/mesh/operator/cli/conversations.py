@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from mesh.operator.cli.command import Invocation, common
-from mesh.operator.cli.happened import agent_of
-from mesh.operator.cli.lists import Paging, paged, pages_of_agents, parameters, show_list
+from mesh.operator.cli.lists import Paging, of_agents, paged, parameters, show_happened, show_list
 from mesh.operator.cli.terminal import when
 from mesh.operator.client import Json, segment
 
@@ -22,29 +21,23 @@ def group() -> None:
 
 
 @group.command("list")
-@click.option("--agent", metavar="SLUG", help="Of this agent alone.")
-@click.option("--connector", metavar="ID", help="Of this install alone.")
+@of_agents
 @paged
 @common
-def list_conversations(
-    invocation: Invocation, *, agent: str | None, connector: str | None, **given: Any
-) -> None:
+def list_conversations(invocation: Invocation, **given: Any) -> None:
     """List conversations, those that began last first."""
-    paging = Paging(**given)
-    with invocation.client() as client:
-        agent = agent or agent_of(client, connector)
-        show_list(
-            invocation,
-            pages_of_agents(client, agent, "conversations", paging, install_id=connector),
-            paging,
-            ("CONVERSATION", "KEY AND INSTALL", "WAITING", "LAST"),
-            lambda each: (
-                each["conversation_id"],
-                (each["conversation_key"], each["install_id"]),
-                each["waiting"],
-                when(each["last_at"]),
-            ),
-        )
+    show_happened(
+        invocation,
+        "conversations",
+        ("CONVERSATION", "KEY AND INSTALL", "WAITING", "LAST"),
+        lambda each: (
+            each["conversation_id"],
+            (each["conversation_key"], each["install_id"]),
+            each["waiting"],
+            when(each["last_at"]),
+        ),
+        **given,
+    )
 
 
 @group.command("show")

@@ -1,4 +1,4 @@
-"""Owns the commands that tell what happened: `outbox`, `run`, `explain`, `audit`.
+"""Owns the commands that tell what happened: `run`, `explain`, `audit`.
 
 Refuses to show a body: what was said belongs to the conversation, not to the story of its delivery.
 """
@@ -11,115 +11,19 @@ from typing import Any, Final
 import click
 
 from mesh.operator.cli.command import Invocation, common
-from mesh.operator.cli.enabling import path_of
 from mesh.operator.cli.failure import CommandError
-from mesh.operator.cli.lists import Paging, paged, pages_of_agents, parameters, show_list
+from mesh.operator.cli.lists import (
+    Paging,
+    of_agents,
+    paged,
+    parameters,
+    show_happened,
+    show_list,
+)
 from mesh.operator.cli.terminal import WIDTH, clean, when
-from mesh.operator.client import Json, OperatorClient, segment
+from mesh.operator.client import Json, segment
 
 RUN_STATES: Final = ("queued", "running", "completed", "failed", "cancelled", "expired")
-ENTRY_STATES: Final = ("pending", "delivered", "dead", "discarded", "undeliverable")
-
-
-@click.group("outbox")
-def outbox() -> None:
-    """Replies on their way: list, attempts, replay, discard."""
-
-
-@outbox.command("list")
-@click.option("--agent", metavar="SLUG", help="Of this agent alone.")
-@click.option("--connector", metavar="ID", help="Of this install alone.")
-@click.option("--status", type=click.Choice(ENTRY_STATES))
-@paged
-@common
-def outbox_list(
-    invocation: Invocation,
-    *,
-    agent: str | None,
-    connector: str | None,
-    status: str | None,
-    **given: Any,
-) -> None:
-    """List outbox entries, newest first."""
-    paging = Paging(**given)
-    with invocation.client() as client:
-        agent = agent or agent_of(client, connector)
-        pages = pages_of_agents(
-            client, agent, "outbox", paging, status=status, install_id=connector
-        )
-        show_list(
-            invocation,
-            pages,
-            paging,
-            ("ENTRY", "STATUS", "TRIES", "CREATED"),
-            lambda entry: (
-                entry["outbound_id"],
-                entry["status"],
-                entry["attempts"],
-                when(entry["created_at"]),
-            ),
-        )
-
-
-def agent_of(client: OperatorClient, connector: str | None) -> str | None:
-    """The slug of the agent whose install it is; None without an install."""
-    if connector is None:
-        return None
-    return str(client.call("GET", path_of(connector))["agent"])
-
-
-@outbox.command("attempts")
-@click.argument("outbound_id", metavar="OUT_ID")
-@paged
-@common
-def attempts(invocation: Invocation, outbound_id: str, **given: Any) -> None:
-    """List the attempts to deliver one entry."""
-    paging = Paging(**given)
-    with invocation.client() as client:
-        show_list(
-            invocation,
-            client.pages(f"{entry_path(outbound_id)}/attempts", parameters(paging)),
-            paging,
-            ("#", "AT", "END", "HTTP", "DETAIL"),
-            lambda each: (
-                each.get("number"),
-                when(each["at"]),
-                each["end"] or "in flight",
-                each["http_status"],
-                each["detail"],
-            ),
-        )
-
-
-@outbox.command("replay")
-@click.argument("outbound_id", metavar="OUT_ID")
-@common
-def replay(invocation: Invocation, outbound_id: str) -> None:
-    """Send an entry that has ended once more, beside the order."""
-    act(invocation, outbound_id, "replay", "goes out again")
-
-
-@outbox.command("discard")
-@click.argument("outbound_id", metavar="OUT_ID")
-@common
-def discard(invocation: Invocation, outbound_id: str) -> None:
-    """End a waiting entry undelivered, so that the next one can go."""
-    act(invocation, outbound_id, "discard", "is discarded")
-
-
-def act(invocation: Invocation, outbound_id: str, action: str, done: str) -> None:
-    """One of the two actions on an entry."""
-    with invocation.client() as client:
-        answer = client.call("POST", f"{entry_path(outbound_id)}/{action}")
-    if invocation.as_json:
-        invocation.terminal.document(answer)
-        return
-    invocation.terminal.say(f"{outbound_id} {done}\nnext: mesh outbox attempts {outbound_id}")
-
-
-def entry_path(outbound_id: str) -> str:
-    """The path of one entry."""
-    return f"/api/outbox/{segment(outbound_id)}"
 
 
 @click.group("run")
@@ -128,35 +32,24 @@ def run() -> None:
 
 
 @run.command("list")
-@click.option("--agent", metavar="SLUG", help="Of this agent alone.")
-@click.option("--connector", metavar="ID", help="Of this install alone.")
+@of_agents
 @click.option("--status", type=click.Choice(RUN_STATES))
 @paged
 @common
-def run_list(
-    invocation: Invocation,
-    *,
-    agent: str | None,
-    connector: str | None,
-    status: str | None,
-    **given: Any,
-) -> None:
+def run_list(invocation: Invocation, **given: Any) -> None:
     """List runs, newest first."""
-    paging = Paging(**given)
-    with invocation.client() as client:
-        agent = agent or agent_of(client, connector)
-        show_list(
-            invocation,
-            pages_of_agents(client, agent, "runs", paging, status=status, install_id=connector),
-            paging,
-            ("RUN", "STATUS", "REASON", "RECEIVED"),
-            lambda each: (
-                each["run_id"],
-                each["status"],
-                each["reason"],
-                when(each["received_at"]),
-            ),
-        )
+    show_happened(
+        invocation,
+        "runs",
+        ("RUN", "STATUS", "REASON", "RECEIVED"),
+        lambda each: (
+            each["run_id"],
+            each["status"],
+            each["reason"],
+            when(each["received_at"]),
+        ),
+        **given,
+    )
 
 
 @run.command("show")

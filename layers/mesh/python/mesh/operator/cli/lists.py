@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from mesh.operator.cli.command import Invocation
+from mesh.operator.cli.enabling import path_of
 from mesh.operator.cli.failure import CommandError
 from mesh.operator.client import Json, OperatorClient, segment
 
@@ -25,6 +26,16 @@ def paged(function: _F) -> _F:
         click.option("--all", "every", is_flag=True, help="Every page."),
         click.option("--cursor", help="Go on where an earlier page ended."),
         click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True),
+    ):
+        function = option(function)
+    return function
+
+
+def of_agents(function: _F) -> _F:
+    """The options of every list of what happened: of one agent, of one install."""
+    for option in (
+        click.option("--connector", metavar="ID", help="Of this install alone."),
+        click.option("--agent", metavar="SLUG", help="Of this agent alone."),
     ):
         function = option(function)
     return function
@@ -68,6 +79,26 @@ def show_list(
     terminal.table(columns, (row(item) for item in items))
     if cursor is not None:
         terminal.say(f"\nmore: --cursor {cursor}, or --all")
+
+
+def show_happened(
+    invocation: Invocation,
+    what: str,
+    columns: tuple[str, ...],
+    row: Callable[[Json], tuple[object, ...]],
+    *,
+    agent: str | None,
+    connector: str | None,
+    status: str | None = None,
+    **given: Any,
+) -> None:
+    """Prints a list of what happened: of an agent, of an install, or of every agent."""
+    paging = Paging(**given)
+    with invocation.client() as client:
+        if agent is None and connector is not None:
+            agent = str(client.call("GET", path_of(connector))["agent"])
+        pages = pages_of_agents(client, agent, what, paging, status=status, install_id=connector)
+        show_list(invocation, pages, paging, columns, row)
 
 
 def parameters(paging: Paging, **filters: str | None) -> dict[str, str]:
