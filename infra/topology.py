@@ -279,8 +279,10 @@ FUNCTIONS: tuple[Function, ...] = (
         ("GET", "/api/outbox/{id}/attempts"),
         ("POST", "/api/outbox/{id}/replay"),
         ("POST", "/api/outbox/{id}/discard"),
+        ("POST", "/api/connectors/{id}/outbox/replay"),
+        ("POST", "/api/connectors/{id}/outbox/discard"),
         table=CHANGE | {Allow.INDEXES},
-        rings=("deliveries",),
+        rings=("deliveries", "chores"),
     ),
     _operator(
         "runs",

@@ -17,7 +17,6 @@ from mesh.outbox.commit import Commit
 from mesh.outbox.entries import replay_write
 from mesh.records.agent import Limits, ModelKind
 from mesh.records.outbox import Entry
-from mesh.records.run import Story
 from mesh.storage import keys
 from mesh.storage.doorbells import answer_doorbells
 from mesh.storage.queues import Bell, Doorbell
@@ -86,7 +85,7 @@ def test_a_replay_whose_reply_was_deleted_ends() -> None:
     (story,) = [row for (_, sk), row in world.rows().items() if sk == "STORY"]
     conversation = story["conversation_id"]
     world.table.write(delete(keys.message(conversation, entry.reply_order)))
-    world.table.write(replay_write(msgspec.convert(story, Story), entry, world.clock.ms))
+    world.table.write(replay_write(conversation, entry, world.clock.ms))
     bell = Bell(world.clients.sqs, world.settings.queue_urls, world.ids)
     bell.delivery(conversation, replay=entry.story, recovery=0)
     world.run(600)

@@ -226,8 +226,10 @@ def _chore_worker(ports: Ports) -> Handler:
     from mesh.control.instance_settings import InstanceHosts
     from mesh.control.jobs import Jobs
     from mesh.jobs.enabling import Enabler
+    from mesh.jobs.entries import DiscardEntries, ReplayEntries
     from mesh.jobs.worker import JobWorker
     from mesh.kernel.limits import CHORES_STOP_BEFORE_LIMIT_MS
+    from mesh.records.job import JobKind
     from mesh.security.egress.contract import judge_of
     from mesh.storage.doorbells import answer_doorbells
     from mesh.storage.queues import ChoreBell
@@ -257,7 +259,10 @@ def _chore_worker(ports: Ports) -> Handler:
     enabler = Enabler(installs, enablement, provisioner, ports.ids, log)
     jobs = JobWorker(
         Jobs(ports.table, ports.clock, ports.ids),
-        {},
+        {
+            JobKind.REPLAY_ENTRIES: ReplayEntries(ports.table, ports.bell, ports.clock, installs),
+            JobKind.DISCARD_ENTRIES: DiscardEntries(ports.table, ports.bell, ports.clock),
+        },
         table=ports.table,
         bell=ports.bell,
         clock=ports.clock,

@@ -161,6 +161,13 @@ REWRAP_RUN_MS: Final = 15_000
 JOB_STEPS_PER_INVOCATION_MAX: Final = 1_000
 JOB_PAGE_ROWS: Final = 25
 """How many rows one step of a job looks at, so that its place is kept often."""
+REPLAYS_WAITING_MAX: Final = SLOTS_PER_INSTALL
+"""A job orders more replays only when no more than these are still to be tried: what it orders
+ahead of delivery would ring for slots that are taken."""
+REPLAYS_LOOK_AGAIN_S: Final = 2
+DELIVERY_LOOK_AGAIN_S: Final = 60
+"""How often a job looks whether a connector's replies go out again."""
+DISCARDS_LOOK_AGAIN_S: Final = 5
 ENABLING_GIVEN_MS: Final = MINUTE_MS
 """How long an enabling may stand before the sweep has it gone on with."""
 CHORES_STOP_BEFORE_LIMIT_MS: Final = 25_000

@@ -17,6 +17,7 @@ from mesh.kernel.ids import is_minted, story_of
 from mesh.kernel.limits import LIST_ROWS_PER_REQUEST
 from mesh.operator.agents import agent_of
 from mesh.operator.entries import discard, standing, walk_outbox
+from mesh.operator.outbox_orders import ORDERS
 from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Listing, Nothing
 from mesh.operator.shapes.happened import (
@@ -108,7 +109,7 @@ def _attempts(call: Call, told: Told, query: Listing) -> Answer:
 
 def _replay(call: Call, told: Told, _: Nothing) -> Answer:
     now = call.plane.deps.clock.now_ms()
-    write = replay_write(told.story, told.entry, now)
+    write = replay_write(told.story.conversation_id, told.entry, now)
     call.plane.audit.commit([write], call.cause, _deed("outbox.replay", told.entry))
     call.plane.deps.bell.delivery(told.story.conversation_id, replay=told.story.story)
     return Answer(_one(call, told), 202)
@@ -234,4 +235,5 @@ ROUTES: Final = (
         act=_discard,
         answers=EntryShown,
     ),
+    *ORDERS,
 )

@@ -202,22 +202,25 @@ def discard_write(conversation_id: str, entry: Entry) -> Write:
     )
 
 
-def replay_write(story: Story, entry: Entry, now_ms: int) -> Write:
-    """Orders the replay of a terminal entry beside the order; goes into the operator's transaction.
+def replay_write(conversation_id: str, entry: Entry, now_ms: int, *, anew: bool = True) -> Write:
+    """Orders the replay of a terminal entry beside the order.
 
-    Raises Conflict (`state_conflict`) where the entry is still pending.
+    One that stands already begins its tries anew, or, where `anew` is false, is left as it is and
+    the write's condition fails. Raises Conflict (`state_conflict`) where the entry is still
+    pending.
     """
     if entry.state is EntryState.PENDING:
         raise Conflict("state_conflict", "the entry is pending: it is sent without a replay")
     return put(
-        keys.replay(story.story),
+        keys.replay(entry.story),
         {
-            "story": story.story,
-            "conversation_id": story.conversation_id,
+            "story": entry.story,
+            "conversation_id": conversation_id,
             "sequence": entry.sequence,
             "requested_at": now_ms,
             "tries": 0,
-            "due_pk": keys.due(story.story),
+            "due_pk": keys.due(entry.story),
             "due_at": now_ms + DUE_AFTER_MS,
         },
+        "" if anew else "attribute_not_exists(#pk)",
     )

@@ -102,3 +102,21 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     requested_at: int
     tries: int = 0
     due_at: int
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries of an install an order is about: those made within a span of time (Unix ms,
+    `until` exclusive) that are in one of some states when the order comes to them."""
+
+    install_id: str
+    states: frozenset[EntryState]
+    since: int
+    until: int
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether the order is about `entry` as it now stands."""
+        return (
+            entry.install_id == self.install_id
+            and entry.state in self.states
+            and self.since <= entry.created_at < self.until
+        )

@@ -9,7 +9,14 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+)
 
 from mesh.kernel.limits import (
     ID_CODE_POINTS_MAX,
@@ -41,6 +48,26 @@ Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Version = Annotated[int, Field(ge=0, le=2**53)]
 
 
+def milliseconds(text: str) -> int:
+    """Unix ms of an RFC 3339 date-time with offset. Raises ValueError."""
+    if _RFC3339.match(text) is None:
+        raise ValueError("must be an RFC 3339 date and time with its offset")
+    try:
+        moment = datetime.fromisoformat(re.sub(r"(\.\d{1,6})\d*", r"\1", text.upper()))
+    except ValueError:
+        raise ValueError("must be an RFC 3339 date and time with its offset") from None
+    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+
+
+def _a_time(text: str) -> str:
+    milliseconds(text)
+    return text
+
+
+Moment = Annotated[str, AfterValidator(_a_time), Field(json_schema_extra={"format": "date-time"})]
+"""A time that is taken: RFC 3339 with its offset."""
+
+
 class Taken(BaseModel):
     """What is taken: exactly the fields that are named, by JSON's own types."""
 
@@ -69,14 +96,3 @@ class Listing(Taken):
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value, re.ASCII) is None:
             raise ValueError("must be a whole number")
         return value
-
-
-def milliseconds(text: str) -> int:
-    """Unix ms of an RFC 3339 date-time with offset. Raises ValueError."""
-    if _RFC3339.match(text) is None:
-        raise ValueError("must be an RFC 3339 date and time with its offset")
-    try:
-        moment = datetime.fromisoformat(re.sub(r"(\.\d{1,6})\d*", r"\1", text.upper()))
-    except ValueError:
-        raise ValueError("must be an RFC 3339 date and time with its offset") from None
-    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)

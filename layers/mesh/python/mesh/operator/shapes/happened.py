@@ -5,11 +5,18 @@ Refuses a body: ids, times and reasons are told.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from mesh.operator.shapes.base import Listing, Shown, Taken, Time
+from pydantic import Field
+
+from mesh.operator.shapes.base import Listing, Moment, Shown, Taken, Time
 from mesh.records.outbox import AttemptEnd, EntryState
 from mesh.records.run import RunStatus, StepKind, StepStatus
+
+_Ended = Literal[
+    EntryState.DEAD, EntryState.DISCARDED, EntryState.UNDELIVERABLE, EntryState.DELIVERED
+]
+_Waiting = Literal[EntryState.PENDING]
 
 
 class OutboxListing(Listing):
@@ -77,6 +84,30 @@ class EntryList(Shown):
 
     items: list[EntryShown]
     next_cursor: str | None
+
+
+class _Span(Taken):
+    """When the entries were made: from `since` on, and before `until`. Left out: all that are
+    kept, up to the moment of the order."""
+
+    since: Moment | None = None
+    until: Moment | None = None
+
+
+class ReplayMany(_Span):
+    """Which entries of a connector are to be sent once more: those in one of these states."""
+
+    status: _Ended | Annotated[tuple[_Ended, ...], Field(min_length=1, max_length=4)] = (
+        EntryState.DEAD
+    )
+
+
+class DiscardMany(_Span):
+    """Which entries of a connector that wait are to be given up."""
+
+    status: _Waiting | Annotated[tuple[_Waiting, ...], Field(min_length=1, max_length=1)] = (
+        EntryState.PENDING
+    )
 
 
 class BudgetShown(Shown):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from mesh.kernel.limits import AGENTS_PER_TOKEN_MAX, TOKEN_DAYS_DEFAULT, TOKEN_DAYS_MAX
-from mesh.operator.shapes.base import Listing, Name, Shown, Slug, Taken, Time, Version, milliseconds
+from mesh.operator.shapes.base import Listing, Moment, Name, Shown, Slug, Taken, Time, Version
 from mesh.records.operator import OperatorRole
 
 
@@ -20,15 +20,8 @@ class AuditListing(Listing):
     target: str | None = None
     actor: str | None = None
     action: str | None = None
-    since: Time | None = None
-    until: Time | None = None
-
-    @field_validator("since", "until")
-    @classmethod
-    def _time(cls, value: str | None) -> str | None:
-        if value is not None:
-            milliseconds(value)
-        return value
+    since: Moment | None = None
+    until: Moment | None = None
 
 
 class OperatorNew(Taken):
