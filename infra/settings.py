@@ -60,6 +60,9 @@ class Environment:
     unproven_per_minute_alarm: int = 600
     """Answers 401 at ingress; a flood of unsigned requests, or a caller whose secret went stale."""
 
+    event_bus: str = "default"
+    """The bus of EventBridge, in the same account and region, that notices are put to."""
+
     secrets_keys: int = 1
     """How many master keys there have been. One more makes a new one, which wraps from then on;
     those before it stay and open what they have wrapped."""

@@ -124,6 +124,8 @@ class Function:
     """Lambda's loop detection is switched off by name; the bound is in the row."""
     posts_out: bool = False
     """Whether it makes requests to addresses that operators name (through the egress guard)."""
+    tells: bool = False
+    """Whether it puts events to the bus of EventBridge."""
     environment: tuple[str, ...] = field(default=())
 
 
@@ -215,6 +217,7 @@ FUNCTIONS: tuple[Function, ...] = (
         secrets=frozenset({Secrets.OPEN}),
         rings_itself=True,
         posts_out=True,
+        tells=True,
     ),
     Function(
         name="operator_authorizer",

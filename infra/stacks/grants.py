@@ -56,7 +56,9 @@ UNDER_CONTEXTS: Final = (
 """What is wrapped, the encryption context that it demands, and what is allowed under that."""
 
 
-def statements(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:
+def statements(
+    function: Function, state: Stateful, event_bus: str
+) -> Iterator[iam.PolicyStatement]:
     """The statements of the function's role, logs and traces aside."""
     yield from _table(function, state)
     if function.rings:
@@ -64,6 +66,16 @@ def statements(function: Function, state: Stateful) -> Iterator[iam.PolicyStatem
             sid="RingTheseQueues",
             actions=["sqs:SendMessage"],
             resources=[state.queues[name].queue_arn for name in function.rings],
+        )
+    if function.tells:
+        yield iam.PolicyStatement(
+            sid="TellThisBus",
+            actions=["events:PutEvents"],
+            resources=[
+                Stack.of(state).format_arn(
+                    service="events", resource="event-bus", resource_name=event_bus
+                )
+            ],
         )
     yield from _secrets(function, state)
 

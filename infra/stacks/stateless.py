@@ -187,7 +187,7 @@ class Stateless(Stack):
                             actions=["logs:CreateLogStream", "logs:PutLogEvents"],
                             resources=[group.log_group_arn],
                         ),
-                        *grants.statements(function, self.state),
+                        *grants.statements(function, self.state, environment.event_bus),
                     ]
                 )
             },
@@ -215,10 +215,10 @@ class Stateless(Stack):
             tracing=lambda_.Tracing.ACTIVE,
             log_group=group,
             logging_format=lambda_.LoggingFormat.JSON,
-            environment=self._environment(),
+            environment=self._environment(function),
         )
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, function: topology.Function) -> dict[str, str]:
         """What `mesh.kernel.settings.Settings` reads. Nothing in it is secret."""
         environment = self.environment_settings
         return {
@@ -233,6 +233,7 @@ class Stateless(Stack):
             "MESH_MESSAGES_KEPT_DAYS": str(environment.messages_kept_days),
             "MESH_ATTEMPTS_KEPT_DAYS": str(environment.attempts_kept_days),
             "MESH_AUDIT_KEPT_DAYS": str(environment.audit_kept_days),
+            **({"MESH_EVENT_BUS": environment.event_bus} if function.tells else {}),
             **{
                 f"MESH_QUEUE_URL_{name.upper()}": queue.queue_url
                 for name, queue in self.state.queues.items()

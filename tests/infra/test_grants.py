@@ -9,7 +9,7 @@ from infra.stacks import grants
 from infra.topology import Allow, Secrets
 from mesh.control import instance_key, instance_model_keys, instance_settings, vault
 from mesh.storage import keys
-from tests.infra.reading import Reading, listed
+from tests.infra.reading import Reading, listed, text
 
 CONTEXTS = {
     "Secrets": instance_key.CONTEXT,
@@ -84,6 +84,18 @@ def test_a_function_rings_the_queues_of_the_topology_alone(
         for resource in listed(s["Resource"])
     ]
     assert len(sends) == len(function.rings)
+
+
+@EVERY
+def test_a_function_puts_events_to_the_environments_bus_alone_where_it_tells_of_anything(
+    reading: Reading, function: topology.Function
+) -> None:
+    found = [s for s in reading.statements(function) if "events:PutEvents" in listed(s["Action"])]
+    assert bool(found) is function.tells
+    for statement in found:
+        assert listed(statement["Action"]) == ["events:PutEvents"]
+        assert text(statement["Resource"]).endswith(":event-bus/default")
+    assert reading.variables(function).get("MESH_EVENT_BUS") == ("default" if found else None)
 
 
 @EVERY

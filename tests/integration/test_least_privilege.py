@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from infra import topology
+from infra.local.aws import Killed
 from infra.local.aws.recorder import Call
 from infra.topology import Allow, Secrets
 from mesh.storage import keys
 from tests.fakes.egress import answer
 from tests.fakes.operators import Api, admin, minted
-from tests.fakes.system import URL, Made, System
+from tests.fakes.system import URL, Made, Reply, System
 
 WRITES = {"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"}
 READS = {"GetItem", "BatchGetItem", "Query"}
@@ -35,7 +36,7 @@ def done() -> dict[str, set[tuple[str, str]]]:
         made = use_connectors(system, api)
         use_stories(system, api, made)
         system.settle()
-        system.stack.tick()
+        use_chores(system, api)
     return {name: set(_of(calls, name)) for name in {call.caller for call in calls}}
 
 
@@ -107,6 +108,26 @@ def use_stories(system: System, api: Api, made: Made) -> None:
     api.ok("POST", f"/api/runs/{queued}/cancel")
 
 
+def use_chores(system: System, api: Api) -> None:
+    """An enabling whose worker dies at its ping, gone on with; it fails, and a notice says so."""
+    slow = f"{URL}/slow"
+    body = {"kind": "generic", "delivery_url": slow}
+    one = api.ok("POST", "/api/agents/bob/connectors", body)["install_id"]
+    system.egress.script(slow, dies, answer(500))
+    with pytest.raises(Killed):
+        api("POST", f"/api/connectors/{one}/enable")
+    for _ in range(2):
+        system.clock.forward(120)
+        system.stack.tick()
+        system.settle()
+    assert api.ok("GET", f"/api/connectors/{one}")["state"] == "error"
+    assert api("GET", f"/api/jobs/{system.ids.mint('job')}").status == 404
+
+
+def dies(_: object) -> Reply:
+    raise Killed
+
+
 def _of(calls: list[Call], name: str) -> Iterator[tuple[str, str]]:
     return ((call.service, call.operation) for call in calls if call.caller == name)
 
@@ -123,6 +144,7 @@ def test_a_function_calls_nothing_that_its_role_refuses(
     opened = {operation for service, operation in called if service == "kms"}
     assert opened <= {SECRETS[allowed] for allowed in function.secrets}
     assert function.rings or ("sqs", "SendMessage") not in called
+    assert function.tells or ("events", "PutEvents") not in called
 
 
 @pytest.mark.parametrize("function", topology.FUNCTIONS, ids=lambda f: f.name)
@@ -134,6 +156,7 @@ def test_a_function_that_may_write_or_open_secrets_does(
     assert bool(writes) is (Allow.WRITE in function.table)
     opened = {operation for service, operation in called if service == "kms"}
     assert bool(opened) is bool(function.secrets)
+    assert (("events", "PutEvents") in called) is function.tells
 
 
 def test_a_function_that_changes_nothing_may_write_nothing() -> None:

@@ -53,6 +53,7 @@ _OPERATIONS: Final = {
         "decrypt": "Decrypt",
         "generate_data_key": "GenerateDataKey",
     },
+    "events": {"put_events": "PutEvents"},
 }
 
 
@@ -169,6 +170,7 @@ class DirectClients:
         self.dynamodb = DirectClient(aws, "dynamodb", hooks)
         self.sqs = DirectClient(aws, "sqs", hooks)
         self.kms = DirectClient(aws, "kms", hooks)
+        self.events = DirectClient(aws, "events", hooks)
 
 
 def _base64(value: object) -> str:

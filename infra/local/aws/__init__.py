@@ -1,4 +1,5 @@
-"""Owns the embedded AWS of the local stack and of the tests: DynamoDB, SQS and KMS in process.
+"""Owns the embedded AWS of the local stack and of the tests: DynamoDB, SQS, KMS and
+EventBridge in process.
 
 Refuses to be kinder than AWS. moto is too kind and too slow here (it lets races win, forgets
 deduplication, never lags, and copies the table a transaction touches), so the services are this

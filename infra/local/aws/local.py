@@ -18,6 +18,7 @@ from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, 
 
 from infra.local.aws import wire
 from infra.local.aws.dynamo import Dynamo, cancelled
+from infra.local.aws.events import EventBridge
 from infra.local.aws.faults import Faults, Kind
 from infra.local.aws.keys import Kms
 from infra.local.aws.queues import Sqs
@@ -71,6 +72,7 @@ class LocalAws:
         self.dynamo = Dynamo(clock, _seeded(seed or 0) if lag else None)
         self.sqs = Sqs(clock, dice)
         self.kms = Kms(dice)
+        self.events = EventBridge(clock, dice)
         if faults is not None:
             self.dynamo.left_over = faults.left_over
             self.sqs.lateness_ms = faults.lateness_ms
@@ -79,6 +81,7 @@ class LocalAws:
             "dynamodb": self.dynamo,
             "sqs": self.sqs,
             "kms": self.kms,
+            "events": self.events,
         }
         self._counting = threading.Lock()
         self._calls = 0

@@ -20,6 +20,7 @@ _SERVICES = {
     "DynamoDB_20120810": ("dynamodb", "com.amazonaws.dynamodb.v20120810"),
     "AmazonSQS": ("sqs", "com.amazonaws.sqs"),
     "TrentService": ("kms", "com.amazonaws.kms"),
+    "AWSEvents": ("events", "com.amazonaws.events"),
 }
 
 

@@ -41,6 +41,7 @@ class Cloud:
     ddb: Any
     sqs: Any
     kms: Any
+    events: Any
 
     def put(self, pk: str, sk: str = "a", **more: Any) -> Any:
         condition = more.pop("condition", None)
@@ -77,7 +78,8 @@ def cloud(clock: Hand) -> Callable[..., Cloud]:
         session = aws.session()
         config = Config(retries={"mode": "standard", "total_max_attempts": 2})
         clients = [
-            session.create_client(name, config=config) for name in ("dynamodb", "sqs", "kms")
+            session.create_client(name, config=config)
+            for name in ("dynamodb", "sqs", "kms", "events")
         ]
         return Cloud(aws, clock, *clients)
 

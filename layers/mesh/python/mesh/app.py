@@ -206,7 +206,7 @@ def _sweep_due(ports: Ports) -> Handler:
         table=ports.table,
         bell=ports.bell,
         clock=ports.clock,
-        new_token=ports.ids.token,
+        ids=ports.ids,
         log=ports.log("sweep_due"),
         metrics=ports.metrics(ports.settings.environment),
     )
@@ -223,15 +223,17 @@ def _chore_worker(ports: Ports) -> Handler:
     from mesh.control.audit import AuditTrail
     from mesh.control.enablement import Enablement
     from mesh.control.installs import Installs
-    from mesh.control.instance_settings import InstanceHosts
+    from mesh.control.instance_settings import InstanceHosts, open_webhook
     from mesh.control.jobs import Jobs
     from mesh.jobs.enabling import Enabler
     from mesh.jobs.entries import DiscardEntries, ReplayEntries
     from mesh.jobs.worker import JobWorker
     from mesh.kernel.limits import CHORES_STOP_BEFORE_LIMIT_MS
+    from mesh.notices.sender import NoticeSender
     from mesh.records.job import JobKind
     from mesh.security.egress.contract import judge_of
     from mesh.storage.doorbells import answer_doorbells
+    from mesh.storage.events import EventBus
     from mesh.storage.queues import ChoreBell
 
     log = ports.log("chore_worker")
@@ -269,7 +271,20 @@ def _chore_worker(ports: Ports) -> Handler:
         audit=audit,
         log=log,
     )
-    by_prefix = {"job": jobs.work, "ins": enabler.work}
+    sender = NoticeSender(
+        table=ports.table,
+        bus=EventBus(lambda: ports.clients.events, settings.event_bus),
+        webhook=partial(open_webhook, ports.table, ports.instance_keys),
+        egress=egress,
+        bell=ports.bell,
+        clock=ports.clock,
+        random=ports.random,
+        log=log,
+        environment=settings.environment,
+        own_hosts=settings.own_hosts,
+        instance_hosts=hosts,
+    )
+    by_prefix = {"job": jobs.work, "ins": enabler.work, "ntc": sender.work}
 
     def work(bell: ChoreBell, stop_at_ms: int) -> None:
         chore = by_prefix.get(bell.chore_id[:3])

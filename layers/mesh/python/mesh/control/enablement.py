@@ -14,6 +14,7 @@ from mesh.control.agents import left
 from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.holds import release_write
 from mesh.control.installs import Enabling, Installs, Whole, enabling_item, steps_item
+from mesh.control.notices import notice_write
 from mesh.control.rows import assign, item_of
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Conflict, Failed, MeshError, Refused
@@ -26,6 +27,7 @@ from mesh.kernel.limits import (
     TRANSACTION_TRIES,
 )
 from mesh.records.install import Endpoint, EndpointState, Hold, Install, InstallState
+from mesh.records.notice import NoticeKind
 from mesh.storage import keys
 from mesh.storage.table import Cancelled, Table, Why
 from mesh.storage.writes import Write, delete
@@ -97,7 +99,7 @@ class Enablement:
             try:
                 provisioner.run(step, whole)
             except (Refused, Failed) as error:
-                return self._fail(whole, enabling, error, cause)
+                return self._fail(whole, enabling, step, error, cause)
             enabling = self._note(install, enabling, step)
         return self._open(whole, enabling, cause)
 
@@ -183,6 +185,7 @@ class Enablement:
                 "reason": None,
                 "failures": 0,
                 "failing_since": None,
+                "told": None,
                 "recovered_at": now,
                 "due_pk": None,
                 "due_at": None,
@@ -265,10 +268,23 @@ class Enablement:
             raise _overtaken()
         return self._installs.whole(install.install_id)
 
-    def _fail(self, whole: Whole, enabling: Enabling, error: MeshError, cause: Cause) -> Whole:
+    def _fail(
+        self, whole: Whole, enabling: Enabling, step: Step, error: MeshError, cause: Cause
+    ) -> Whole:
         install_id = whole.install.install_id
         reason = f"{error.message}. Then: mesh connector enable {install_id}"
-        writes = [self._finish(whole.install, enabling, InstallState.ERROR, reason)]
+        writes = [
+            self._finish(whole.install, enabling, InstallState.ERROR, reason),
+            notice_write(
+                self._ids.ulid(),
+                NoticeKind.CONNECTOR_ERROR,
+                self._clock.now_ms(),
+                agent_id=whole.install.agent_id,
+                install_id=install_id,
+                subject=install_id,
+                reason=f"{step.name}_failed",
+            ),
+        ]
         if not self._done(writes, cause, "connector.enable_failed", whole.install):
             raise _overtaken()
         return self._installs.whole(install_id)

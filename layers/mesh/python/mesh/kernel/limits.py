@@ -104,7 +104,7 @@ DEGRADED_AFTER_FAILURES: Final = 5
 PROBE_EVERY_MS: Final = 60_000
 DEGRADED_MS_MAX: Final = DAY_MS
 """An endpoint that fails for so long is paused, until an operator resumes it."""
-DEGRADED_NOTICES: Final = (0.5, 0.9)
+DEGRADED_NOTICES_PERCENT: Final = (50, 90)
 """At which parts of that time its operator is told."""
 TICK_SLACK_MS: Final = 5_000
 """Schedules tick a little early at times, and a pass takes its time: what is due a minute later is
@@ -171,6 +171,8 @@ DISCARDS_LOOK_AGAIN_S: Final = 5
 ENABLING_GIVEN_MS: Final = MINUTE_MS
 """How long an enabling may stand before the sweep has it gone on with."""
 CHORES_STOP_BEFORE_LIMIT_MS: Final = 25_000
+NOTICE_TRIED_MS: Final = DAY_MS
+"""How long a notice is tried that somebody does not take."""
 
 # ---- the operator API
 
@@ -224,6 +226,7 @@ EGRESS_ADDRESSES_MAX: Final = 3
 assert CLAIM_KEPT_MS > REPLAY_WINDOW_MS, "a claim outlives every replay of a signed request"
 assert CLAIM_KEPT_MS >= 7 * DAY_MS, "callers are promised seven days, however short words are kept"
 assert ENTRY_KEPT_DAYS_MIN * DAY_MS > ENTRY_AGE_MS_MAX, "an entry is kept until its end"
+assert NOTICES_KEPT_DAYS * DAY_MS > NOTICE_TRIED_MS, "a notice is kept while it is tried"
 assert LEASE_RENEW_MS * 3 < LEASE_MS, "a lease survives two renewals that fail"
 assert BODY_BYTES_MAX < RAW_BODY_BYTES_MAX, "the longest message must fit into a request"
 assert REPLAY_WINDOW_MS == 2 * TIMESTAMP_SKEW_S_MAX * 1000, "the window looks both ways"

@@ -28,6 +28,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     it."""
     own_hosts: tuple[str, ...] = ()
     """Host names that are Mesh's own: deliveries to them are refused by name."""
+    event_bus: str = "default"
+    """The bus of EventBridge that notices are put to."""
     messages_kept_days: int = MESSAGES_KEPT_DAYS
     attempts_kept_days: int = ATTEMPTS_KEPT_DAYS
     audit_kept_days: int = AUDIT_KEPT_DAYS

@@ -11,6 +11,7 @@ from typing import Final
 
 from mesh.control.rows import record_of
 from mesh.kernel.clock import rfc3339
+from mesh.kernel.ids import story_of, ulid_ms
 from mesh.operator.route import Call
 from mesh.operator.shapes.happened import ExplainEvent, Explanation
 from mesh.operator.stories import Run, run_of, steps_of
@@ -18,6 +19,7 @@ from mesh.outbox.entries import Entries
 from mesh.outbox.schedule import due_time
 from mesh.records.conversation import Outbox
 from mesh.records.install import AgentStatus, EndpointState, InstallState
+from mesh.records.notice import Notice
 from mesh.records.outbox import Attempt, AttemptEnd, Entry, EntryState
 from mesh.records.run import RunStatus, Step, Story
 from mesh.storage import keys
@@ -67,6 +69,8 @@ def explain(call: Call, story: Story) -> Explanation:
         events.append(_committed(entry))
         events += [_attempted(entry, attempt) for attempt in reader.attempts(entry)]
         events += _last_of(entry)
+        if entry.notice_id is not None:
+            events.append(_notice(call, entry, entry.notice_id))
     return Explanation(
         subject={
             "id": f"msg_{story.story}",
@@ -198,6 +202,26 @@ def _last_of(entry: Entry) -> list[ExplainEvent]:
             reason=entry.state_reason,
         )
     ]
+
+
+def _notice(call: Call, entry: Entry, notice_id: str) -> ExplainEvent:
+    """What the operator was told of the entry's death, and whether it went out."""
+    ulid = story_of(notice_id)
+    item = call.plane.deps.table.get(keys.notice(ulid))
+    how = ""
+    if item is not None:  # it is not kept as long as its entry
+        notice = record_of(item, Notice)
+        sent = "is on its way" if notice.on_bus_at is None else "is on the event bus"
+        how = f" and {sent}"
+        if notice.posted_at is not None:
+            how += ", and the operator's webhook took it"
+    return _event(
+        ulid_ms(ulid),
+        "notice",
+        f"a notice of it was put down{how}",
+        ids={"outbound_id": entry.outbound_id, "notice_id": notice_id},
+        reason=entry.state_reason,
+    )
 
 
 def _attempt_ids(entry: Entry, number: int) -> dict[str, str]:

@@ -103,7 +103,7 @@ class OutboxWorker:
         self._own_hosts = frozenset(own_hosts)
         self._instance_hosts = instance_hosts
         self._entries = Entries(table, clock, ids)
-        self.endpoints = Endpoints(table, clock, random)
+        self.endpoints = Endpoints(table, clock, ids, random)
 
     def work(self, conversation_id: str, stop_at_ms: int) -> None:
         """Sends entries from the head on until none is due, or time is up. Raises Failed."""
@@ -176,7 +176,7 @@ class OutboxWorker:
         if sent is None:
             return _Then.AGAIN
         closed, slot, outcome = sent
-        state = self.endpoints.settle(outbox.install_id, slot, outcome.end, endpoint)
+        state = self.endpoints.settle(entry, slot, outcome.end, endpoint)
         if probe and state is EndpointState.OK:
             self._log("endpoint.recovered", install_id=outbox.install_id)
         if closed.state is not EntryState.PENDING:

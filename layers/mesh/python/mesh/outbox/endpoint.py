@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from mesh.control.holds import release_write
+from mesh.control.notices import notice_write, write_and_tell
 from mesh.kernel.clock import Clock
-from mesh.kernel.ids import Random
+from mesh.kernel.ids import Ids, Random
 from mesh.kernel.limits import (
     DEGRADED_AFTER_FAILURES,
     DELIVERY_LEASE_MS,
@@ -26,7 +27,8 @@ from mesh.kernel.limits import (
 )
 from mesh.outbox.schedule import ENDPOINT_FAILURES
 from mesh.records.install import Endpoint, EndpointState
-from mesh.records.outbox import AttemptEnd
+from mesh.records.notice import NoticeKind
+from mesh.records.outbox import AttemptEnd, Entry
 from mesh.storage import keys
 from mesh.storage.table import Cancelled, ConditionFailed, Table
 from mesh.storage.writes import Write, update
@@ -47,9 +49,10 @@ class NoSlot(Exception):
 class Endpoints:
     """Reads and moves the `DELIVERY` rows."""
 
-    def __init__(self, table: Table, clock: Clock, random: Random) -> None:
+    def __init__(self, table: Table, clock: Clock, ids: Ids, random: Random) -> None:
         self._table = table
         self._clock = clock
+        self._ids = ids
         self._random = random
 
     def read(self, install_id: str) -> Endpoint:
@@ -108,32 +111,22 @@ class Endpoints:
         self._write(self._freeing(install_id, slot))
 
     def settle(
-        self, install_id: str, slot: Slot, end: AttemptEnd, endpoint: Endpoint
+        self, entry: Entry, slot: Slot, end: AttemptEnd, endpoint: Endpoint
     ) -> EndpointState:
-        """Frees the slot and notes what the attempt says of the endpoint; answers how it then does.
+        """Frees the slot and notes what the attempt at `entry` says of the endpoint; answers how it
+        then does.
 
-        `endpoint` is what was read before the attempt. Raises Failed.
+        `endpoint` is what was read before the attempt. A change of its state is told to the
+        operator. Raises Failed.
         """
-        now = self._clock.now_ms()
+        install_id, now = entry.install_id, self._clock.now_ms()
         if end is AttemptEnd.DELIVERED:
             if endpoint.state is EndpointState.OK and endpoint.failures == 0:
                 self._write(self._freeing(install_id, slot))
                 return EndpointState.OK
-            return self._recover(install_id, slot, endpoint, now)
+            return self._recover(entry, slot, endpoint, now)
         if end is AttemptEnd.GONE:
-            self._write(
-                self._freeing(
-                    install_id,
-                    slot,
-                    "#state = :paused, #reason = :gone,"
-                    " #held_since = if_not_exists(#held_since, :now)",
-                    remove="#due_pk, #due_at",
-                    paused=EndpointState.PAUSED.value,
-                    gone="gone",
-                    now=now,
-                )
-            )
-            return EndpointState.PAUSED
+            return self._pause(entry, slot, now)
         if end not in ENDPOINT_FAILURES:
             self._write(self._freeing(install_id, slot))
             return endpoint.state
@@ -150,18 +143,39 @@ class Endpoints:
         )
         if item is None:
             return endpoint.state
-        return self._degrade_if_failing(install_id, msgspec.convert(item, Endpoint), now)
+        return self._degrade_if_failing(entry, msgspec.convert(item, Endpoint), now)
 
-    def _recover(self, install_id: str, slot: Slot, endpoint: Endpoint, now: int) -> EndpointState:
+    def _pause(self, entry: Entry, slot: Slot, now: int) -> EndpointState:
+        """The receiver says that it is gone: nothing is sent until an operator resumes it."""
+        pause = self._freeing(
+            entry.install_id,
+            slot,
+            "#state = :paused, #reason = :gone, #held_since = if_not_exists(#held_since, :now)",
+            remove="#due_pk, #due_at",
+            condition="attribute_not_exists(#state) OR #state <> :paused",
+            paused=EndpointState.PAUSED.value,
+            gone="gone",
+            now=now,
+        )
+        notice = self._notice(entry, NoticeKind.DELIVERY_PAUSED, now, "gone")
+        try:
+            write_and_tell(self._table, pause, [notice])
+        except ConditionFailed:
+            # Another of the requests in flight was told so, too, and has paused it.
+            self._write(self._freeing(entry.install_id, slot))
+        return EndpointState.PAUSED
+
+    def _recover(self, entry: Entry, slot: Slot, endpoint: Endpoint, now: int) -> EndpointState:
         """Healthy again: the failures are forgotten, and what waited in its turn is due, spread
         out."""
+        install_id = entry.install_id
 
         def healthy(condition: str, **values: str) -> Write:
             return self._freeing(
                 install_id,
                 slot,
                 "#failures = :zero, #state = :ok, #recovered_at = :now",
-                remove="#failing_since, #reason, #due_pk, #due_at",
+                remove="#failing_since, #told, #reason, #due_pk, #due_at",
                 condition=condition,
                 zero=0,
                 ok=EndpointState.OK.value,
@@ -182,32 +196,53 @@ class Endpoints:
         release = release_write(
             keys.install(install_id), keys.degraded(install_id), now, RECOVERY_SPREAD_MS
         )
+        notice = self._notice(entry, NoticeKind.DELIVERY_RECOVERED, now)
         try:
-            self._table.transact_settled(lambda: [whole, release], TRANSACTION_TRIES)
+            self._table.transact_settled(lambda: [whole, release, notice], TRANSACTION_TRIES)
         except Cancelled:
             # The slot's lease ran out, or somebody else brought it back or paused it meanwhile.
             return self.read(install_id).state
         return EndpointState.OK
 
-    def _degrade_if_failing(self, install_id: str, endpoint: Endpoint, now: int) -> EndpointState:
+    def _degrade_if_failing(self, entry: Entry, endpoint: Endpoint, now: int) -> EndpointState:
         if endpoint.failures < DEGRADED_AFTER_FAILURES or endpoint.state is not EndpointState.OK:
             return endpoint.state
-        item = self._write(
-            update(
-                keys.delivery(install_id),
-                "SET #state = :degraded, #reason = :reason, #last_probe_at = :now,"
-                " #due_pk = :due_pk, #due_at = :due_at",
-                "#failures >= :many AND (attribute_not_exists(#state) OR #state = :ok)",
-                degraded=EndpointState.DEGRADED.value,
-                reason="failures_in_a_row",
-                now=now,
-                due_pk=keys.due(install_id),
-                due_at=now + PROBE_EVERY_MS - TICK_SLACK_MS,
-                many=DEGRADED_AFTER_FAILURES,
-                ok=EndpointState.OK.value,
-            )
+        reason = "failures_in_a_row"
+        degrade = update(
+            keys.delivery(entry.install_id),
+            "SET #state = :degraded, #reason = :reason, #last_probe_at = :now,"
+            " #due_pk = :due_pk, #due_at = :due_at",
+            "#failures >= :many AND (attribute_not_exists(#state) OR #state = :ok)",
+            degraded=EndpointState.DEGRADED.value,
+            reason=reason,
+            now=now,
+            due_pk=keys.due(entry.install_id),
+            due_at=now + PROBE_EVERY_MS - TICK_SLACK_MS,
+            many=DEGRADED_AFTER_FAILURES,
+            ok=EndpointState.OK.value,
         )
-        return EndpointState.DEGRADED if item is not None else endpoint.state
+        kind, failures = NoticeKind.DELIVERY_DEGRADED, endpoint.failures
+        notice = self._notice(entry, kind, now, reason, failures=failures)
+        try:
+            write_and_tell(self._table, degrade, [notice])
+        except ConditionFailed:
+            return endpoint.state
+        return EndpointState.DEGRADED
+
+    def _notice(
+        self, entry: Entry, kind: NoticeKind, now: int, reason: str | None = None, **figures: int
+    ) -> Write:
+        """The notice of a change of the endpoint's state."""
+        return notice_write(
+            self._ids.ulid(),
+            kind,
+            now,
+            agent_id=entry.agent_id,
+            install_id=entry.install_id,
+            subject=entry.install_id,
+            reason=reason,
+            figures=figures,
+        )
 
     def _freeing(
         self,

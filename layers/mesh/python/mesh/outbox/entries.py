@@ -8,10 +8,13 @@ own, so that no write grows with the history.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
+from mesh.control.notices import notice_write
+from mesh.control.rows import assign
 from mesh.kernel.clock import DAY_MS, Clock
 from mesh.kernel.errors import Conflict
 from mesh.kernel.ids import Ids
@@ -22,11 +25,15 @@ from mesh.kernel.limits import (
     TRANSACTION_TRIES,
 )
 from mesh.outbox.schedule import Next, Outcome
+from mesh.records.notice import NoticeKind
 from mesh.records.outbox import Attempt, AttemptEnd, Entry, EntryState, Open
 from mesh.records.run import Story
 from mesh.storage import keys
 from mesh.storage.table import Cancelled, ConditionFailed, Table, Why
 from mesh.storage.writes import Write, put, update
+
+DEATHS_BY_ORDER: Final = frozenset({"install_deleted", "reply_deleted"})
+"""Why entries die that an operator took the ground away from: he knows, and is not told of each."""
 
 
 class LostEntry(Exception):
@@ -123,9 +130,11 @@ class Entries:
                 changes["state_reason"] = then.reason
         elif outcome.end is AttemptEnd.DELIVERED:
             changes |= {"state": EntryState.DELIVERED.value, "state_reason": "replayed"}
-        page: Write | None = None
+        more: list[Write] = []
+        if entry.state is EntryState.PENDING and then.state is EntryState.DEAD:
+            more.append(self._death(entry, then.reason, now, changes))
         if len(recent) > ATTEMPTS_ON_ENTRY_MAX:
-            page = self._page(entry, recent[:-1], now)
+            more.append(self._page(entry, recent[:-1], now))
             recent, changes["pages"] = recent[-1:], entry.pages + 1
         changes["recent"] = [msgspec.to_builtins(each) for each in recent]
         write = update(
@@ -135,25 +144,36 @@ class Entries:
             opened=opening.token,
             **changes,
         )
-        return self._apply(conversation_id, entry, write, page, changes["token"])
+        return self._apply(conversation_id, entry, write, more, changes["token"])
 
     def end(self, conversation_id: str, entry: Entry, state: EntryState, reason: str) -> Entry:
         """Ends a pending entry that has no open attempt. Raises LostEntry, Failed."""
-        token = self._ids.token()
-        write = update(
+        changes = {"state": state.value, "state_reason": reason, "token": self._ids.token()}
+        more: list[Write] = []
+        if state is EntryState.DEAD and reason not in DEATHS_BY_ORDER:
+            more.append(self._death(entry, reason, self._clock.now_ms(), changes))
+        write = assign(
             keys.entry(conversation_id, entry.sequence),
-            "SET #state = :ended, #state_reason = :reason, #token = :token",
+            changes,
             "#state = :pending AND attribute_not_exists(#open)",
-            ended=state.value,
-            reason=reason,
-            token=token,
             pending=EntryState.PENDING.value,
         )
-        try:
-            item = self._table.write(write, token)
-        except ConditionFailed:
-            raise LostEntry from None
-        return msgspec.convert(item, Entry)
+        return self._apply(conversation_id, entry, write, more, changes["token"])
+
+    def _death(self, entry: Entry, reason: str | None, now: int, changes: dict[str, Any]) -> Write:
+        """The notice of the entry's death; the entry keeps its id, by which it is explained."""
+        ulid = self._ids.ulid()
+        changes["notice_id"] = f"ntc_{ulid}"
+        return notice_write(
+            ulid,
+            NoticeKind.ENTRY_DEAD,
+            now,
+            agent_id=entry.agent_id,
+            install_id=entry.install_id,
+            subject=entry.outbound_id,
+            reason=reason,
+            figures={"attempts": entry.attempts, "age_s": (now - entry.created_at) // 1000},
+        )
 
     def _page(self, entry: Entry, attempts: list[Attempt], now: int) -> Write:
         return put(
@@ -165,15 +185,16 @@ class Entries:
         )
 
     def _apply(
-        self, conversation_id: str, entry: Entry, write: Write, page: Write | None, token: str
+        self, conversation_id: str, entry: Entry, write: Write, more: Sequence[Write], token: str
     ) -> Entry:
-        if page is None:
+        """Applies `write`, alone or in one transaction with `more`. Raises LostEntry, Failed."""
+        if not more:
             try:
                 return msgspec.convert(self._table.write(write, token), Entry)
             except ConditionFailed:
                 raise LostEntry from None
         try:
-            self._table.transact_settled(lambda: [write, page], TRANSACTION_TRIES)
+            self._table.transact_settled(lambda: [write, *more], TRANSACTION_TRIES)
         except Cancelled as cancelled:
             if any(reason.why is Why.CONDITION for reason in cancelled.reasons):
                 raise LostEntry from None

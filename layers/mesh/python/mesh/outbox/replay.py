@@ -80,7 +80,7 @@ class ReplayWorker:
             self._bell.delivery_later(replay.conversation_id, RETRY_DELAYS_S[0], replay.story)
             return
         _, slot, outcome = sent
-        self._outbox.endpoints.settle(entry.install_id, slot, outcome.end, endpoint)
+        self._outbox.endpoints.settle(entry, slot, outcome.end, endpoint)
         if outcome.end is AttemptEnd.DELIVERED or replay.tries + 1 >= REPLAY_TRIES_MAX:
             self._done(replay)
         else:

@@ -143,6 +143,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     failures: int = 0
     failing_since: int | None = None
+    told: int = 0
+    """The largest part (per cent) of the time before it is paused that the operator was told of."""
     last_probe_at: int = 0
     recovered_at: int = 0
     """When the endpoint last came back, or was resumed: what failed before is due at once."""

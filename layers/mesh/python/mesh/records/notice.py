@@ -44,6 +44,8 @@ class Notice(Mark, frozen=True, kw_only=True):
     on_bus_at: int | None = None
     """When EventBridge took it."""
     posted_at: int | None = None
-    """When the operator's webhook took it, or was given up."""
+    """When the operator's webhook took it."""
     tries: int = 0
-    """Attempts at the webhook."""
+    """Attempts after which somebody had not taken it yet."""
+    not_before: int = 0
+    """When the next attempt may begin; a ring that comes earlier is nothing."""

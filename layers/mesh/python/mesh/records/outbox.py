@@ -84,6 +84,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     client_errors: int = 0
     open: Open | None = None
     recent: tuple[Attempt, ...] = ()
+    notice_id: str | None = None
+    """Of a dead one: the notice that tells the operator of it."""
     pages: int = 0
     """How many full pages of older attempts stand in the story's partition."""
 

@@ -36,6 +36,8 @@ class Clients(Protocol):
     def sqs(self) -> BaseClient: ...
     @property
     def kms(self) -> BaseClient: ...
+    @property
+    def events(self) -> BaseClient: ...
 
 
 class _ModelFiles(JSONFileLoader):  # type: ignore[misc]
@@ -85,3 +87,7 @@ class SessionClients:
     @cached_property
     def kms(self) -> BaseClient:
         return self._session.create_client("kms", config=self._config)
+
+    @cached_property
+    def events(self) -> BaseClient:
+        return self._session.create_client("events", config=self._config)

@@ -103,6 +103,11 @@ def delivery(install_id: str) -> Key:
     return Key(install(install_id), DELIVERY)
 
 
+def install_of(key: Key) -> str:
+    """The id of the install in whose partition `key` lies."""
+    return key.pk.removeprefix("INS#")
+
+
 def claim(install_id: str, conversation_key: str, message_id: str) -> Key:
     return Key("CLAIM#" + hashed("claim", install_id, conversation_key, message_id), "CLAIM")
 

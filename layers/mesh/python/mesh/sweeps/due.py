@@ -19,12 +19,10 @@ from mesh.control.holds import RELEASE, RELEASE_EVERY_MS, Release, release_page
 from mesh.engine.lease import is_live
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed
+from mesh.kernel.ids import Ids
 from mesh.kernel.limits import (
-    DEGRADED_MS_MAX,
-    DEGRADED_NOTICES,
     DUE_SHARDS,
     LEASE_GRACE_MS,
-    PROBE_EVERY_MS,
     RELEASE_PAGES_MAX,
     SWEEP_PAGE_ITEMS,
     SWEEP_PAGES_PER_SHARD,
@@ -35,7 +33,7 @@ from mesh.kernel.log import Log, error_name
 from mesh.kernel.metrics import Metric, Metrics
 from mesh.outbox.schedule import due_time
 from mesh.records.conversation import Mark, Outbox, Pending
-from mesh.records.install import Endpoint, EndpointState
+from mesh.records.install import Endpoint
 from mesh.records.outbox import Entry, Replay
 from mesh.storage import keys
 from mesh.storage.conversations import find_outbox_head, read_head
@@ -43,6 +41,7 @@ from mesh.storage.keys import Key
 from mesh.storage.queues import Bell
 from mesh.storage.table import Table
 from mesh.storage.writes import put
+from mesh.sweeps.endpoints import DegradedEndpoints
 from mesh.sweeps.idle import IdlePlaces
 from mesh.sweeps.marks import Marks
 
@@ -73,7 +72,7 @@ class DueSweep:
         table: Table,
         bell: Bell,
         clock: Clock,
-        new_token: Callable[[], str],
+        ids: Ids,
         log: Log,
         metrics: Metrics,
     ) -> None:
@@ -81,7 +80,8 @@ class DueSweep:
         self._bell = bell
         self._clock = clock
         self._marks = Marks(table)
-        self._idle = IdlePlaces(table, clock, new_token)
+        self._idle = IdlePlaces(table, clock, ids.token)
+        self._degraded = DegradedEndpoints(table, bell, self._marks, ids, log)
         self._log = log
         self._metrics = metrics
 
@@ -226,46 +226,8 @@ class DueSweep:
         item = self._table.get(key)
         now = self._clock.now_ms()
         mark = None if item is None else msgspec.convert(item, Mark)
-        if item is None or mark is None or not this.is_due(mark, now):
-            return
-        endpoint = msgspec.convert(item, Endpoint)
-        if endpoint.state is not EndpointState.DEGRADED:
-            self._marks.drop(key, mark, "attribute_exists(#pk)")
-            return
-        failing_ms = now - (endpoint.failing_since or now)
-        if failing_ms >= DEGRADED_MS_MAX:
-            self._pause_endpoint(key, now)
-            return
-        self._notice(key, failing_ms)
-        # A schedule ticks a little early at times; the mark must be due by the next tick anyhow.
-        if not self._marks.move(key, mark, now + PROBE_EVERY_MS - TICK_SLACK_MS):
-            return
-        install_id = _install_of(key)
-        for waiting in self._table.query_due(
-            keys.degraded(install_id), until_ms=None, limit=1
-        ).items:
-            self._bell.delivery(waiting["pk"].removeprefix("CONV#"), recovery=now)
-
-    def _pause_endpoint(self, key: Key, now: int) -> None:
-        """Nothing is tried any more until an operator resumes it, and nothing ages meanwhile."""
-        paused = self._marks.apply(
-            key,
-            "SET #state = :paused, #reason = :why, #held_since = if_not_exists(#held_since, :now)"
-            " REMOVE #due_pk, #due_at",
-            "#state = :degraded",
-            paused=EndpointState.PAUSED.value,
-            why="failed_for_a_day",
-            now=now,
-            degraded=EndpointState.DEGRADED.value,
-        )
-        if paused:
-            self._log("endpoint.paused", install_id=_install_of(key), reason="failed_for_a_day")
-
-    def _notice(self, key: Key, failing_ms: int) -> None:
-        """Tells once, at the first look behind each part of the time that it is given."""
-        for part in DEGRADED_NOTICES:
-            if 0 <= failing_ms - part * DEGRADED_MS_MAX < PROBE_EVERY_MS:
-                self._log("endpoint.failing", install_id=_install_of(key), age_s=failing_ms // 1000)
+        if item is not None and mark is not None and this.is_due(mark, now):
+            self._degraded.look(key, item, mark, now)
 
     def _endpoint(self, key: Key) -> Endpoint:
         item = self._table.get(key)
@@ -325,10 +287,6 @@ class DueSweep:
             self._bell.turn(conversation_id, conversation_id)
         elif key.sk == keys.OUTBOX:
             self._bell.delivery(conversation_id)
-
-
-def _install_of(key: Key) -> str:
-    return key.pk.removeprefix("INS#")
 
 
 def _run_seen(pending: Pending) -> str:
