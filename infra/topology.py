@@ -318,7 +318,9 @@ FUNCTIONS: tuple[Function, ...] = (
         "instance",
         ("GET", "/api/instance/rewrap"),
         ("POST", "/api/instance/rewrap"),
+        ("POST", "/api/instance/restore/finish"),
         table=CHANGE,
+        rings=("chores",),
         secrets=frozenset({Secrets.REWRAP}),
     ),
     _operator(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from infra.local.aws import change, expressions, queries, writes
@@ -63,6 +63,14 @@ class Dynamo:
         """Every row, in wire form. A full view, for tests alone."""
         with self.lock:
             return list(self._rows.all())
+
+    def restore(self, items: Iterable[Item]) -> None:
+        """Puts `items` (wire form, as `items` gave them) in the place of every row, as a restore of
+        the table does: nothing else of the world goes back in time."""
+        with self.lock:
+            self._rows = Rows(self._clock, tuple(self._rows.indexes.values()))
+            for item in items:
+                self._rows.put((item["pk"]["S"], item["sk"]["S"]), item)
 
     def call(self, operation: str, body: Json) -> Answer:
         """Carries out one operation; raises AwsError."""

@@ -220,13 +220,16 @@ def _sweep_due(ports: Ports) -> Handler:
 
 def _chore_worker(ports: Ports) -> Handler:
     from mesh.connectors.generic.provision import GenericProvisioner
+    from mesh.control.agents import Agents
     from mesh.control.audit import AuditTrail
     from mesh.control.enablement import Enablement
     from mesh.control.installs import Installs
     from mesh.control.instance_settings import InstanceHosts, open_webhook
     from mesh.control.jobs import Jobs
+    from mesh.control.restore import Restoring
     from mesh.jobs.enabling import Enabler
     from mesh.jobs.entries import DiscardEntries, ReplayEntries
+    from mesh.jobs.restore import FinishRestore
     from mesh.jobs.worker import JobWorker
     from mesh.kernel.limits import CHORES_STOP_BEFORE_LIMIT_MS
     from mesh.notices.sender import NoticeSender
@@ -259,11 +262,15 @@ def _chore_worker(ports: Ports) -> Handler:
         instance_hosts=hosts,
     )
     enabler = Enabler(installs, enablement, provisioner, ports.ids, log)
+    restoring = Restoring(ports.table, ports.clock, audit, installs)
     jobs = JobWorker(
         Jobs(ports.table, ports.clock, ports.ids),
         {
             JobKind.REPLAY_ENTRIES: ReplayEntries(ports.table, ports.bell, ports.clock, installs),
             JobKind.DISCARD_ENTRIES: DiscardEntries(ports.table, ports.bell, ports.clock),
+            JobKind.FINISH_RESTORE: FinishRestore(
+                Agents(ports.table, ports.clock, ports.ids, audit), installs, restoring
+            ),
         },
         table=ports.table,
         bell=ports.bell,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.epochs import current_epoch, still
 from mesh.control.holds import release_write
 from mesh.control.idempotency import Minting
 from mesh.control.rows import assign, item_of, record_of
@@ -93,6 +94,7 @@ class Agents:
         """
         now = self._clock.now_ms()
         minting.check(self._table, now)
+        epoch = current_epoch(self._table)
         agent = Agent(
             agent_id=self._ids.mint("agt"),
             slug=slug,
@@ -101,6 +103,7 @@ class Agents:
             instructions=instructions,
             model=model,
             limits=limits,
+            epoch=epoch.epoch,
             version=1,
             created_at=now,
         )
@@ -108,14 +111,19 @@ class Agents:
             minting.write({"agent_id": agent.agent_id}, now),
             put(keys.slug(slug), {"agent_id": agent.agent_id}, "attribute_not_exists(#pk)"),
             put(keys.agent(agent.agent_id), item_of(agent), "attribute_not_exists(#pk)"),
+            still(epoch),
         ]
         deed = Deed(
             action="agent.create", target=slug, agent_id=agent.agent_id, version_after=agent.version
         )
         try:
             self._audit.commit(writes, cause, deed)
-        except Cancelled:
+        except Cancelled as cancelled:
             minting.check(self._table, now)
+            if cancelled.reasons[1].why is not Why.CONDITION:
+                raise Failed(
+                    "unavailable", "the instance is just being restored; try again"
+                ) from None
             raise Conflict(
                 "already_exists", f"there is an agent {slug}; take another slug"
             ) from None

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from mesh.control.agents import left
 from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.epochs import check_epoch
 from mesh.control.holds import release_write
 from mesh.control.installs import Enabling, Installs, Whole, enabling_item, steps_item
 from mesh.control.notices import notice_write
@@ -80,6 +81,7 @@ class Enablement:
             whole = self._installs.whole(install_id)
             if whole.install.state is InstallState.ENABLED:
                 return whole
+            check_epoch(self._table, whole.install.agent_id)
             started = self._begin(whole, skip_ping, cause)
             if started is not None:
                 return self.go_on(started, provisioner, cause)
@@ -90,6 +92,7 @@ class Enablement:
         install, enabling = whole.install, whole.enabling
         if enabling is None:
             return whole
+        check_epoch(self._table, install.agent_id)
         until = self._clock.monotonic() + ENABLE_WITHIN_S
         for step in provisioner.steps(install, skip_ping=enabling.skip_ping):
             if step.name in enabling.done:

@@ -14,19 +14,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from mesh.control.agents import not_found, version_conflict
 from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.epochs import current_epoch, epoch_of
 from mesh.control.idempotency import Minting
 from mesh.control.rows import assign, item_of, record_of
 from mesh.kernel.clock import DAY_MS, Clock
 from mesh.kernel.errors import Failed
 from mesh.kernel.ids import Ids, Random, encode, is_minted
 from mesh.kernel.limits import TOKEN_DAYS_DEFAULT
+from mesh.records.epoch import Epoch
 from mesh.records.operator import OperatorRole, Principal, Token
 from mesh.storage import keys
-from mesh.storage.items import Item
 from mesh.storage.table import Cancelled, Table
-from mesh.storage.writes import put
+from mesh.storage.writes import Write, put
 
 _BEARER: Final = re.compile(
     r"[Bb][Ee][Aa][Rr][Ee][Rr] +(mop_([0-9A-HJKMNP-TV-Z]{12})_[A-Za-z0-9_-]{43})\Z"
@@ -74,12 +77,14 @@ class Operators:
         match = _BEARER.match(authorization or "")
         if match is None:
             return None
-        item = self._table.get(keys.token(match[2]))
+        # One call for both rows, and both as they stand: whatever a restore ended is nobody's now.
+        rows = self._table.get_many((keys.token(match[2]), keys.epoch()))
+        item = rows.get(keys.token(match[2]))
         digest = hashlib.sha256(match[1].encode()).digest()
         known = hmac.compare_digest(digest, item["digest"] if item else _NOBODY)
         if item is None or not known:
             return None
-        token = record_of(item, Token)
+        token = _as_of(record_of(item, Token), epoch_of(rows.get(keys.epoch())))
         if token.revoked_at is not None or token.expires_at <= self._clock.now_ms():
             return None
         principal = Principal(
@@ -99,19 +104,23 @@ class Operators:
         if not operator_id.startswith("opr_") or not is_minted(operator_id):
             return None
         pointer = self._table.get(keys.operator(operator_id))
-        item = pointer and self._table.get(keys.token(pointer["prefix"]))
-        token = record_of(item, Token) if item else None
-        return token if token is not None and token.revoked_at is None else None
+        if pointer is None:
+            return None
+        key = keys.token(pointer["prefix"])
+        rows = self._table.get_many((key, keys.epoch()))
+        if key not in rows:
+            return None
+        token = _as_of(record_of(rows[key], Token), epoch_of(rows.get(keys.epoch())))
+        return token if token.revoked_at is None else None
 
     def page(self, limit: int, after: str | None) -> tuple[list[Token], str | None]:
         """Up to `limit` operators, oldest first, revoked ones among them; and where to go on."""
         page = self._table.query("OPERATORS", between=(after or "0", "~"), limit=limit + 2)
         pointers = [item for item in page.items if item["sk"] != after]
         wanted = [keys.token(item["prefix"]) for item in pointers[:limit]]
-        found: dict[keys.Key, Item] = {}
-        for start in range(0, len(wanted), 100):
-            found |= self._table.get_many(wanted[start : start + 100])
-        tokens = [record_of(found[key], Token) for key in wanted if key in found]
+        found = self._table.get_many((*wanted, keys.epoch()))
+        epoch = epoch_of(found.get(keys.epoch()))
+        tokens = [_as_of(record_of(found[key], Token), epoch) for key in wanted if key in found]
         return tokens, pointers[limit - 1]["sk"] if len(pointers) > limit else None
 
     def create(
@@ -143,6 +152,7 @@ class Operators:
             digest=hashlib.sha256(token.encode()).digest(),
             created_at=now,
             expires_at=now + days * DAY_MS,
+            epoch=current_epoch(self._table).epoch,
         )
         writes = [
             put(
@@ -218,6 +228,25 @@ class Operators:
                 raise not_found() from None
             raise version_conflict(stands.version) from None
         return record_of(self._table.get(keys.token(operator.prefix)) or {}, Token)
+
+
+def survival(token: Token, epoch: Epoch) -> Write:
+    """Takes one token over into an epoch; goes into the transaction that begins it.
+
+    Its condition holds while the token is not revoked.
+    """
+    return assign(
+        keys.token(token.prefix),
+        {"epoch": epoch.epoch},
+        "attribute_exists(#pk) AND attribute_not_exists(#revoked_at)",
+    )
+
+
+def _as_of(token: Token, epoch: Epoch) -> Token:
+    """The token as it counts in `epoch`: the beginning of an epoch revokes those of before."""
+    if token.revoked_at is not None or token.epoch >= epoch.epoch:
+        return token
+    return msgspec.structs.replace(token, revoked_at=epoch.since)
 
 
 def bootstrap(operators: Operators, request_id: str, name: str = "bootstrap") -> MintedToken:

@@ -30,7 +30,7 @@ from mesh.kernel.limits import (
 )
 from mesh.kernel.log import Log
 from mesh.models.contract import ModelConnector, ModelRequest
-from mesh.outbox.commit import EPOCH, Commit, Ending, LostLease
+from mesh.outbox.commit import Commit, Ending, LostLease
 from mesh.records.agent import Agent, ModelKind
 from mesh.records.conversation import Conversation, Pending
 from mesh.records.install import AgentStatus, Install
@@ -205,7 +205,7 @@ class TurnWorker:
                     outbound_id=f"out_{pending.story}",
                     install_id=pending.install_id,
                     conversation_key=conversation.conversation_key,
-                    epoch=EPOCH,
+                    epoch=agent.epoch,
                     sequence=sequence,
                     in_reply_to=pending.message_id,
                     run_id=f"run_{pending.story}",

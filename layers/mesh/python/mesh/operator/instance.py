@@ -1,4 +1,5 @@
-"""Owns the routes of the instance's own affairs: the rotation of the master key.
+"""Owns the routes of the instance's own affairs: the rotation of the master key, and the end of a
+restore.
 
 Refuses anyone but an admin.
 """
@@ -9,9 +10,11 @@ from typing import Final
 
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.limits import REWRAP_RUN_MS
+from mesh.operator.jobs import ordered
 from mesh.operator.route import Answer, Call, Needs, Route, nothing
 from mesh.operator.shapes.base import Nothing
 from mesh.operator.shapes.instance import RewrapShown
+from mesh.operator.shapes.jobs import JobShown
 from mesh.records.rewrap import Rewrap, RewrapStatus
 
 
@@ -22,6 +25,11 @@ def _get(call: Call, _: None, __: Nothing) -> Answer:
 def _go_on(call: Call, _: None, __: Nothing) -> Answer:
     state = call.plane.rewrapping.go_on(call.cause, REWRAP_RUN_MS)
     return Answer(_shown(state), 202 if state.status is RewrapStatus.RUNNING else 200)
+
+
+def _finish_restore(call: Call, _: None, __: Nothing) -> Answer:
+    plane = call.plane
+    return ordered(call, plane.restoring.order(plane.jobs, plane.operators, call.cause))
 
 
 def _shown(state: Rewrap | None) -> RewrapShown:
@@ -69,5 +77,17 @@ ROUTES: Final = (
         act=_go_on,
         answers=RewrapShown,
         also=(202,),
+    ),
+    Route(
+        method="POST",
+        path="/api/instance/restore/finish",
+        operation="finishRestore",
+        summary="After a restore: end every other token, hold every connector, begin a new epoch",
+        needs=Needs.ADMIN,
+        find=nothing,
+        takes=Nothing,
+        act=_finish_restore,
+        answers=JobShown,
+        status=202,
     ),
 )

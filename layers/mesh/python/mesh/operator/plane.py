@@ -18,6 +18,7 @@ from mesh.control.instance_model_keys import InstanceModelKeys
 from mesh.control.instance_settings import InstanceControl, InstanceHosts
 from mesh.control.jobs import Jobs
 from mesh.control.operators import Operators
+from mesh.control.restore import Restoring
 from mesh.control.rewrap import Rewrapping
 from mesh.control.rotation import Rotation
 from mesh.control.vault import Vault
@@ -79,6 +80,10 @@ class ControlPlane:
     @cached_property
     def jobs(self) -> Jobs:
         return Jobs(self.deps.table, self.deps.clock, self.deps.ids)
+
+    @cached_property
+    def restoring(self) -> Restoring:
+        return Restoring(self.deps.table, self.deps.clock, self.audit, self.installs)
 
     @cached_property
     def commit(self) -> Commit:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from mesh.kernel.clock import DAY_MS, Clock
 from mesh.kernel.errors import Failed, Phase
@@ -21,10 +21,6 @@ from mesh.storage.conversations import Head, read_head
 from mesh.storage.items import Item
 from mesh.storage.table import Cancelled, Table, Why
 from mesh.storage.writes import Write, delete, put, update
-
-EPOCH: Final = 1
-"""The instance's epoch; a restore from a backup raises it, so that receivers can tell used numbers.
-"""
 
 
 class LostLease(Exception):

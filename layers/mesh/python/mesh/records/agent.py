@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from mesh.records.epoch import FIRST_EPOCH
 from mesh.records.install import AgentStatus
 
 
@@ -56,5 +57,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """The kind and origin that the saved model key is for; None when there is none."""
     model_key_version: int | None = None
     """The version of the last model key that was saved; it outlives the key."""
+    epoch: int = FIRST_EPOCH
+    """The instance's epoch, copied here for replies to bear; a restore takes it over last."""
     version: int
     created_at: int

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from mesh.records.epoch import FIRST_EPOCH
+
 
 class OperatorRole(StrEnum):
     """What a token may do."""
@@ -29,6 +31,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int
     revoked_at: int | None = None
     version: int = 1
+    epoch: int = FIRST_EPOCH
+    """The instance's epoch when it was minted: a restore ends every token of those before."""
 
     def __repr__(self) -> str:
         return f"Token({self.operator_id})"

@@ -25,7 +25,7 @@ name is of a few short ASCII characters, and comes last.
     AUDIT#<day>#<shard>      <ulid>
     JOB#<ulid>               JOB                         a long change, and how far it is
     NOTICE#<ulid>            NOTICE                      what the operator should be told
-    INSTANCE                 KEY, REWRAP, SETTINGS, SWEEP#<shard>
+    INSTANCE                 KEY, REWRAP, SETTINGS, EPOCH, SWEEP#<shard>
     INSTANCE#MODEL_KEYS      <kind>
 
 Sort keys are chosen so that `ORDER`, `OUTBOX` and the first `PEND#…` are neighbours: one query with
@@ -244,6 +244,10 @@ def instance_settings() -> Key:
 
 def rewrap() -> Key:
     return Key(INSTANCE, "REWRAP")
+
+
+def epoch() -> Key:
+    return Key(INSTANCE, "EPOCH")
 
 
 def sweep_place(name: str) -> Key:

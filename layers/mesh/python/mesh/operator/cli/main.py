@@ -23,6 +23,7 @@ from mesh.operator.cli import (
     jobs,
     operators,
     outbox,
+    restore,
     secrets as secret_commands,
     smoke,
     third_party,
@@ -40,7 +41,7 @@ class _Mesh(Sections):
         ("Agents and where they are reached", ("agent", "connector", "vault")),
         ("What happened", ("explain", "conversation", "run", "outbox", "job", "audit")),
         ("The third party's side", ("send", "verify")),
-        ("The instance", ("operator", "secret", "smoke")),
+        ("The instance", ("operator", "secret", "restore", "smoke")),
     )
 
 
@@ -74,6 +75,7 @@ for _command in (
     jobs.group,
     vault.group,
     secret_commands.group,
+    restore.group,
     operators.group,
     operators.login,
     operators.whoami,
