@@ -37,9 +37,8 @@ def done() -> dict[str, set[tuple[str, str]]]:
         use_stories(system, api, made)
         system.settle()
         use_chores(system, api)
-        leave_an_enabling(system, api)
-        use_jobs(system, api)
-        system.stack.tick()
+        api.ok("POST", "/api/instance/restore/finish")
+        system.settle()
     return {name: set(_of(calls, name)) for name in {call.caller for call in calls}}
 
 
@@ -129,22 +128,6 @@ def use_chores(system: System, api: Api) -> None:
 
 def dies(_: object) -> Reply:
     raise Killed
-def leave_an_enabling(system: System, api: Api) -> None:
-    """One whose function dies in the middle, so that the chore worker goes on with it."""
-    body = {"kind": "generic", "delivery_url": URL}
-    made = api.ok("POST", "/api/agents/bob/connectors", body)["install_id"]
-    system.receiver(answer(204))
-    system.aws.kill_at(6, caller="operator_connectors")
-    with pytest.raises(Killed):
-        api("POST", f"/api/connectors/{made}/enable")
-    system.run(150, step_s=30)
-    assert system.install(made).state == "enabled"
-
-
-def use_jobs(system: System, api: Api) -> None:
-    job = api.ok("POST", "/api/instance/restore/finish")["job_id"]
-    system.settle()
-    assert api.ok("GET", f"/api/jobs/{job}")["status"] == "done"
 
 
 def _of(calls: list[Call], name: str) -> Iterator[tuple[str, str]]:
