@@ -60,9 +60,11 @@ class ScriptedEgress:
         self, judge: Judge | None = None, resolves: Mapping[str, Sequence[str]] | None = None
     ) -> None:
         self.calls: list[Call] = []
+        self.otherwise: Outcome | None = None
+        """What a URL comes to that nothing is scripted for; None fails the test that asks."""
         self.resolves: dict[str, Sequence[str]] = dict(resolves or {})
         self._judge = judge or StrictJudge()
-        self._scripts: dict[str, list[Outcome]] = {}
+        self._scripts: dict[str, list[Outcome | None]] = {}
         self._lock = threading.Lock()
 
     def script(self, url: str, *outcomes: Outcome) -> None:
@@ -100,9 +102,9 @@ class ScriptedEgress:
         self._let_through(call)
         with self._lock:
             self.calls.append(call)
-            script = self._scripts.get(call.url)
-            assert script, f"nothing is scripted for {call.url}"
+            script = self._scripts.get(call.url) or [self.otherwise]
             outcome = script.pop(0) if len(script) > 1 else script[0]
+        assert outcome is not None, f"nothing is scripted for {call.url}"
         if isinstance(outcome, EgressFailure):
             raise EgressFailure(outcome.kind, outcome.phase, outcome.message, outcome.refusal)
         return outcome if isinstance(outcome, Reply) else outcome(call)

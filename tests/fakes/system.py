@@ -6,7 +6,8 @@ Everything is what `mesh local` runs (`infra.local.stack`), stepped by hand in o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -202,6 +203,20 @@ class System:
         """Every row whose sort key begins with `prefix`, in key order: a full view, for tests."""
         found = (item for item in self.aws.items() if item["sk"].startswith(prefix))
         return sorted(found, key=lambda item: (item["pk"], item["sk"]))
+
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """Every row stands afterwards as it stood before, whatever is done inside."""
+        rows = self.aws.dynamo._rows
+        before = {(row["pk"]["S"], row["sk"]["S"]): row for row in rows.all()}
+        try:
+            yield
+        finally:
+            with self.aws.dynamo.lock:
+                after = {(row["pk"]["S"], row["sk"]["S"]): row for row in rows.all()}
+                for key in before.keys() | after.keys():
+                    if after.get(key) is not before.get(key):
+                        rows.put(key, before.get(key))
 
     def verifies(self, made: Made, call: Call) -> bool:
         """Whether a delivery carries Mesh's signature under the install's secret."""

@@ -136,12 +136,11 @@ class World:
     handler: MakeHandler = build
     call_ms_max: int = 8
     watching: bool = True
-    clock: SimulatedClock = field(init=False)
+    clock: SimulatedClock = field(default_factory=SimulatedClock)
     posted: list[Posted] = field(init=False, default_factory=list)
     kills: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.clock = SimulatedClock()
         self.dice = random.Random(self.seed)
         self.random = SeededRandom(self.seed)
         self.aws = LocalAws(clock=self.clock, seed=self.seed, faults=self.faults)
@@ -177,7 +176,8 @@ class World:
             for queue in function.queues
         }
         with self.aws.without_faults():
-            self.made = self._make_install()
+            self._make_control_plane()
+            self.made = self.make_install()
         if self.watching:
             self.receiver.check = lambda got: check_request(
                 got, self.aws.items(), self.clock.ms - 2 * self.skew_ms
@@ -207,7 +207,7 @@ class World:
         )
         return self.handler(name, ports)
 
-    def _make_install(self) -> Made:
+    def _make_control_plane(self) -> None:
         audit = AuditTrail(self.table, self.clock, self.ids, 400)
         self.agents = Agents(self.table, self.clock, self.ids, audit)
         self.agent = self.agents.create(
@@ -221,7 +221,7 @@ class World:
             minting=self._minting(),
         )
         wrapper = KmsWrapper(lambda: self.clients.kms, self.settings.secrets_key)
-        installs = Installs(
+        self.installs = Installs(
             self.table,
             self.clock,
             self.ids,
@@ -230,15 +230,18 @@ class World:
             instance_keys=InstanceKeys(wrapper, self.table, self.clock, self.random),
             judge=lambda url, hosts: None,
         )
-        self.enablement = Enablement(self.table, self.clock, self.ids, audit, installs)
-        install, secret = installs.create(
+        self.enablement = Enablement(self.table, self.clock, self.ids, audit, self.installs)
+
+    def make_install(self, url: str = URL, caps: Caps = Caps()) -> Made:
+        """One more enabled install of the agent; what is said goes to `made`."""
+        install, secret = self.installs.create(
             self.agent,
             Wanted(
                 name="Support",
-                delivery_url=URL,
+                delivery_url=url,
                 allow_hosts=(),
                 engagement=Engagement(),
-                caps=Caps(),
+                caps=caps,
                 failure_replies=True,
             ),
             kind="generic",

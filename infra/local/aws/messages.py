@@ -104,8 +104,9 @@ class Queue:
             yield from self._visible_in_groups(now)
             return
         while self._waiting and self._waiting[0][0] <= now:
-            due, sequence, tick, message = heapq.heappop(self._waiting)
-            if not message.gone and message.visible_ms == due:
+            entry = heapq.heappop(self._waiting)
+            _, sequence, tick, message = entry
+            if _stands(*entry):
                 heapq.heappush(self._ready, (sequence, tick, message))
         while self._ready:
             message = heapq.heappop(self._ready)[-1]
@@ -165,7 +166,18 @@ class Queue:
         """The earliest moment at which a receive would find something, or None."""
         if self.fifo:
             return min((group[0].visible_ms for group in self._groups.values()), default=None)
-        return min((each.visible_ms for each in self.messages()), default=None)
+        while self._waiting and not _stands(*self._waiting[0]):
+            heapq.heappop(self._waiting)
+        while self._ready and self._ready[0][-1].gone:
+            heapq.heappop(self._ready)
+        shows = [self._ready[0][-1].visible_ms] if self._ready else []
+        shows += [self._waiting[0][0]] if self._waiting else []
+        return min(shows, default=None)
+
+
+def _stands(due_ms: int, _sequence: int, _tick: int, message: Message) -> bool:
+    """Whether an entry still says when its message shows: it is neither deleted nor hidden anew."""
+    return not message.gone and message.visible_ms == due_ms
 
 
 def arn(name: str) -> str:
