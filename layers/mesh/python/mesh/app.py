@@ -191,10 +191,12 @@ def _outbox_worker(ports: Ports) -> Handler:
     replays = ReplayWorker(ports.table, ports.bell, worker, ports.clock, ports.random)
 
     def work(bell: Doorbell, stop_at_ms: int) -> None:
-        if bell.replay is not None:
-            replays.work(bell.replay)
+        if bell.replay is None:
+            worker.work(bell.conversation_id, stop_at_ms, delayed=bell.delayed)
+        elif bell.delayed:  # the queue of delays sends nothing
+            ports.bell.delivery(bell.conversation_id, replay=bell.replay)
         else:
-            worker.work(bell.conversation_id, stop_at_ms)
+            replays.work(bell.replay)
 
     return answer_doorbells(Doorbell, work, ports.clock, log, OUTBOX_STOP_BEFORE_LIMIT_MS)
 

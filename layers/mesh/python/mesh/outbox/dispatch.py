@@ -31,6 +31,7 @@ from mesh.kernel.limits import (
     NO_SLOT_RETRY_S_MIN,
     RING_AGAIN_WITHIN_MS,
     SHORT_DELAY_S_MAX,
+    SLOTS_PER_INSTALL,
 )
 from mesh.kernel.log import Log
 from mesh.outbox.endpoint import Endpoints, NoSlot, Slot
@@ -105,18 +106,21 @@ class OutboxWorker:
         self._entries = Entries(table, clock, ids)
         self.endpoints = Endpoints(table, clock, ids, random)
 
-    def work(self, conversation_id: str, stop_at_ms: int) -> None:
-        """Sends entries from the head on until none is due, or time is up. Raises Failed."""
+    def work(self, conversation_id: str, stop_at_ms: int, *, delayed: bool = False) -> None:
+        """Sends entries from the head on until none is due, or time is up. Raises Failed.
+
+        A `delayed` ring sends nothing: what is due is handed on to the queue of deliveries.
+        """
         for _ in range(ENTRIES_PER_INVOCATION_MAX):
             if self._clock.now_ms() >= stop_at_ms:
                 break
-            if self._step(conversation_id) is _Then.LET_GO:
+            if self._step(conversation_id, delayed) is _Then.LET_GO:
                 return
         self._bell.delivery(conversation_id)
 
     # ---- the head
 
-    def _step(self, conversation_id: str) -> _Then:
+    def _step(self, conversation_id: str, delayed: bool) -> _Then:
         item = self._table.get(keys.outbox(conversation_id))
         if item is None:
             return _Then.LET_GO
@@ -153,7 +157,24 @@ class OutboxWorker:
         elif entry.attempts and (wait_ms := due_time(entry, endpoint) - now) > 0:
             # What was never tried is due: its time is another function's clock, which may be ahead.
             return self._wait(outbox, wait_ms)
-        return self._attempt(outbox, entry, install, endpoint)
+        then = self._hand_on if delayed else self._attempt
+        return then(outbox, entry, install, endpoint)
+
+    def _hand_on(self, outbox: Outbox, entry: Entry, _: InstallRead, endpoint: Endpoint) -> _Then:
+        """Rings for an attempt that is due, in a group of its own, or later when no slot is free.
+
+        The queue of delays has few workers. Were requests made there, the eight of one receiver
+        that hangs would hold them all, and everybody's retries would be late.
+        """
+        if endpoint.in_flight(self._clock.now_ms()) < SLOTS_PER_INSTALL:
+            self._bell.delivery(outbox.conversation_id, recovery=entry.attempts)
+        else:
+            self._try_later(outbox)
+        return _Then.LET_GO
+
+    def _try_later(self, outbox: Outbox) -> None:
+        later_s = int(self._random.uniform(NO_SLOT_RETRY_S_MIN, NO_SLOT_RETRY_S_MAX))
+        self._bell.delivery_later(outbox.conversation_id, later_s)
 
     def _attempt(
         self, outbox: Outbox, entry: Entry, install: InstallRead, endpoint: Endpoint
@@ -168,8 +189,7 @@ class OutboxWorker:
         except NoSlot:
             if probe:
                 return self._park(outbox, keys.degraded(outbox.install_id), entry.created_at)
-            later_s = int(self._random.uniform(NO_SLOT_RETRY_S_MIN, NO_SLOT_RETRY_S_MAX))
-            self._bell.delivery_later(outbox.conversation_id, later_s)
+            self._try_later(outbox)
             return _Then.LET_GO
         except LostEntry:
             return _Then.LET_GO

@@ -22,16 +22,20 @@ DOORBELL_VERSION = 1
 
 
 class Doorbell(msgspec.Struct, frozen=True):
-    """What a ring says. `replay` names the story of an entry that goes out beside the order."""
+    """What a ring says. `replay` names the story of an entry that goes out beside the order;
+    `delayed` that it came by the queue of delays, whose few workers send nothing."""
 
     conversation_id: str
     replay: str | None = None
+    delayed: bool = False
 
     def body(self) -> str:
         """The queue message's body."""
-        fields = {"v": DOORBELL_VERSION, "conversation": self.conversation_id}
+        fields: dict[str, object] = {"v": DOORBELL_VERSION, "conversation": self.conversation_id}
         if self.replay is not None:
             fields["replay"] = self.replay
+        if self.delayed:
+            fields["delayed"] = True
         return json.dumps(fields, separators=(",", ":"))
 
     def told(self) -> dict[str, str]:
@@ -45,7 +49,11 @@ class Doorbell(msgspec.Struct, frozen=True):
         if not isinstance(fields, dict) or not isinstance(fields.get("conversation"), str):
             raise ValueError("not a doorbell")
         replay = fields.get("replay")
-        return cls(fields["conversation"], replay if isinstance(replay, str) else None)
+        return cls(
+            fields["conversation"],
+            replay if isinstance(replay, str) else None,
+            fields.get("delayed") is True,
+        )
 
 
 class ChoreBell(msgspec.Struct, frozen=True):
@@ -99,7 +107,7 @@ class Bell:
     ) -> bool:
         """Rings the outbox worker, in the conversation's own FIFO group.
 
-        `recovery` names the attempt after which a worker is thought dead: its group may still be
+        `recovery` names the attempt after which a worker may be dead: its group may still be
         blocked by the dead one's message, so the ring goes to a group of its own. A fresh
         deduplication id each time: SQS swallows a used one for five minutes, also after deletion.
         False when it failed.
@@ -118,7 +126,9 @@ class Bell:
     def delivery_later(self, conversation_id: str, delay_s: int, replay: str | None = None) -> bool:
         """Rings the outbox worker after `delay_s` (at most 900). False when it failed."""
         return self._send(
-            "delays", Doorbell(conversation_id, replay), {"DelaySeconds": max(0, min(900, delay_s))}
+            "delays",
+            Doorbell(conversation_id, replay, delayed=True),
+            {"DelaySeconds": max(0, min(900, delay_s))},
         )
 
     def chore(self, chore_id: str, delay_s: int = 0) -> bool:
