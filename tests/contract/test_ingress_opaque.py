@@ -177,7 +177,7 @@ def test_hit_miss_and_mismatch_make_the_same_calls_cold_and_warm(door: Door) -> 
         cold.append(_calls_of(door, name, handler))
         warm.append(_calls_of(door, name, handler))
     assert [c[:2] for c in cold[0]] == [
-        ("dynamodb", "GetItem"),
+        ("dynamodb", "Query"),
         ("kms", "Decrypt"),
         ("dynamodb", "Query"),
     ]

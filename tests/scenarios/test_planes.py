@@ -135,13 +135,13 @@ def take_in(system: System, install: Install, message_id: str, body: str) -> str
         received_at=system.clock.now_ms(),
         digest=digest(message, DIGEST_VERSION),
         digest_version=DIGEST_VERSION,
+        kept_days=90,
     )
     admission = Admission(
         system.table,
         system.clock,
         system.random,
         digest,
-        kept_days=90,
         deadline=Deadline(system.clock, 1.0),
     )
     return admission.admit(arrival).reason

@@ -158,6 +158,7 @@ def test_an_update_puts_what_was_read_with_what_was_named_changed(mesh: Line, ap
         "instructions": "",
         "model": {"kind": "offline", "name": "m", "base_url": None},
         "limits": {"steps": 50, "tool_calls": 25},
+        "retention_days": None,
         "version": 3,
     }
 

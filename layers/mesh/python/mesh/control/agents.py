@@ -85,6 +85,7 @@ class Agents:
         instructions: str,
         model: Model,
         limits: Limits,
+        retention_days: int | None = None,
         cause: Cause,
         minting: Minting,
     ) -> Agent:
@@ -104,6 +105,7 @@ class Agents:
             model=model,
             limits=limits,
             epoch=epoch.epoch,
+            retention_days=retention_days,
             version=1,
             created_at=now,
         )
@@ -139,21 +141,28 @@ class Agents:
         instructions: str,
         model: Model,
         limits: Limits,
+        retention_days: int | None = None,
         cause: Cause,
     ) -> Agent:
         """Replaces the settings. Raises Conflict `version_conflict`, Failed."""
         if agent.version != version:
             raise version_conflict(agent.version)
-        changes = {
+        changes: dict[str, object] = {
             "name": name,
             "handle": handle,
             "instructions": instructions,
             "model": item_of(model),
             "limits": item_of(limits),
+            "retention_days": retention_days,
             "version": version + 1,
         }
-        copies: dict[str, object] = {"agent_name": name, "agent_handle": handle}
-        changed = (name, handle) != (agent.name, agent.handle)
+        copies: dict[str, object] = {
+            "agent_name": name,
+            "agent_handle": handle,
+            "retention_days": retention_days,
+        }
+        stands = (agent.name, agent.handle, agent.retention_days)
+        changed = (name, handle, retention_days) != stands
         deed = Deed(
             action="agent.update",
             target=agent.slug,

@@ -200,6 +200,7 @@ class Installs:
             engagement=wanted.engagement,
             caps=wanted.caps,
             failure_replies=wanted.failure_replies,
+            retention_days=agent.retention_days,
             secret_version=1,
             version=1,
             created_at=now,

@@ -1,4 +1,5 @@
-"""Owns the instance key: one KMS-wrapped data key, from which connectors' secrets are sealed.
+"""Owns the instance key: one KMS-wrapped data key, from which connectors' secrets are sealed; and
+the retention that stands beside it.
 
 Refuses to keep it open for longer than five minutes, and to cost a call while it is kept: so a hit,
 a miss and a mismatch at ingress make the same calls, warm or cold.
@@ -32,6 +33,7 @@ class InstanceKeys:
         self._random = random
         self._lock = threading.Lock()
         self._kept: tuple[int, InstanceKey] | None = None
+        self._retention_days: int | None = None
 
     def current(self) -> InstanceKey:
         """The key; one table read and one KMS call when it is not kept. Raises Failed.
@@ -44,12 +46,23 @@ class InstanceKeys:
             if self._kept is not None and now - self._kept[0] < INSTANCE_KEY_KEPT_MS:
                 return self._kept[1]
             self._kept = None
-            item = self._table.get(keys.instance_key())
+            rows = self._table.query(keys.INSTANCE, between=(keys.KEY, keys.SETTINGS)).items
+            by_sk = {row["sk"]: row for row in rows}
+            self._retention_days = by_sk.get(keys.SETTINGS, {}).get("retention_days")
+            item = by_sk.get(keys.KEY)
             if item is None:
                 return InstanceKey(self._random.bytes(32))
             key = InstanceKey(self._wrapper.unwrap(item["wrapped"], CONTEXT))
             self._kept = (now, key)
             return key
+
+    @property
+    def retention_days(self) -> int | None:
+        """The instance's own number of days, as it stood when the key was last read; never a call.
+
+        None where none is set, and before the first read.
+        """
+        return self._retention_days
 
     def ensure(self) -> InstanceKey:
         """The key, made where there is none yet. One of any number of makers wins. Raises

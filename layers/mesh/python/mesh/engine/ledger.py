@@ -24,7 +24,7 @@ class Ledger:
     def __init__(self, table: Table, pending: Pending, kept_days: int) -> None:
         self._table = table
         self._pending = pending
-        self._kept_days = kept_days
+        self._kept_days = pending.kept_days or kept_days
 
     def steps(self) -> list[Step]:
         """What earlier leases did, in order. A run that was leased once before has none. Raises

@@ -66,6 +66,7 @@ def _create(call: Call, _: None, body: AgentNew) -> Answer:
             instructions=body.instructions,
             model=model,
             limits=_limits(body.limits),
+            retention_days=body.retention_days,
             cause=call.cause,
             minting=call.mint,
         )
@@ -90,6 +91,7 @@ def _put(call: Call, agent: Agent, body: AgentPut) -> Answer:
         instructions=body.instructions,
         model=_model(call, body.model, agent.model.base_url),
         limits=_limits(body.limits),
+        retention_days=body.retention_days,
         cause=call.cause,
     )
     return Answer(_one(call, changed))
@@ -134,6 +136,7 @@ def _shown(agent: Agent, source: CredentialSource | None) -> AgentShown:
         limits=LimitsShown(
             **{name: getattr(agent.limits, name) for name in LimitsShown.model_fields}
         ),
+        retention_days=agent.retention_days,
         status=agent.status,
         version=agent.version,
         created_at=rfc3339(agent.created_at),

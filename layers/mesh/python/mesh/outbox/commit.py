@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from mesh.kernel.clock import DAY_MS, Clock
 from mesh.kernel.errors import Failed, Phase
 from mesh.kernel.ids import Random
-from mesh.kernel.limits import DUE_AFTER_MS, TRANSACTION_TRIES
+from mesh.kernel.limits import DUE_AFTER_MS, ENTRY_KEPT_DAYS_MIN, TRANSACTION_TRIES
 from mesh.records.conversation import Conversation, Outbox, Pending, Role
 from mesh.records.outbox import EntryState
 from mesh.records.run import RunStatus
@@ -21,6 +21,9 @@ from mesh.storage.conversations import Head, read_head
 from mesh.storage.items import Item
 from mesh.storage.table import Cancelled, Table, Why
 from mesh.storage.writes import Write, delete, put, update
+
+_STORY: Final = 2
+"""Where the story's write stands among those that end a run, after the run's and the order's."""
 
 
 class LostLease(Exception):
@@ -45,6 +48,8 @@ class _Picture:
     waiting: int
     outbox: tuple[int, bool] | None
     """The last sequence, and whether the outbox has a mark; None when there is no outbox yet."""
+    story: bool = True
+    """Whether the story is still told: a run may wait for longer than its message is kept."""
 
 
 class Commit:
@@ -81,6 +86,8 @@ class Commit:
                     for reason in cancelled.reasons
                 ]
                 picture = _learn(picture, olds)
+                if picture.story and cancelled.reasons[_STORY].why is Why.CONDITION:
+                    picture = replace(picture, story=False)
             except Failed:
                 # Whatever it says, it says of the SDK's last attempt; an earlier one may have been
                 # applied. That is read, not guessed: the pending row is gone if it was.
@@ -124,10 +131,12 @@ class Commit:
                 story=pending.story,
             ),
             self._conversation(conversation_id, picture, order if sequence else None, now),
-            self._story(pending, ending, sequence, order, now),
         ]
+        if picture.story:
+            writes.insert(_STORY, self._story(pending, ending, sequence, order, now))
         if ending.render is not None and sequence is not None:
-            ttl = (now + self._kept_days * DAY_MS) // 1000
+            kept_days = pending.kept_days or self._kept_days
+            entry_days = max(kept_days, ENTRY_KEPT_DAYS_MIN)
             sent = ending.render(sequence, now)
             writes += [
                 self._outbox(conversation_id, conversation, picture, sequence, now),
@@ -144,7 +153,7 @@ class Commit:
                         "due_time": now,
                         "list_pk": keys.outbox_list(pending.agent_id, now, pending.story),
                         "list_sk": pending.story,
-                        "ttl": ttl,
+                        "ttl": (now + entry_days * DAY_MS) // 1000,
                     },
                     "attribute_not_exists(#pk)",
                 ),
@@ -156,7 +165,7 @@ class Commit:
                         "role": Role.REPLY.value,
                         "at": now,
                         "sent": sent,
-                        "ttl": ttl,
+                        "ttl": (now + kept_days * DAY_MS) // 1000,
                     },
                 ),
             ]
@@ -199,7 +208,9 @@ class Commit:
         if sequence is not None:
             values |= {"sequence": sequence, "reply_order": order}
         sets = ", ".join(f"#{name} = :{name}" for name in values)
-        return update(keys.story(pending.story), f"SET {sets}", **values)
+        # Whoever cancels a run has its story before him, and a transaction of his own.
+        stands = "" if ending.status is RunStatus.CANCELLED else "attribute_exists(#pk)"
+        return update(keys.story(pending.story), f"SET {sets}", stands, **values)
 
     def _outbox(
         self,

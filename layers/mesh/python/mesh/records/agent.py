@@ -51,6 +51,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
     model: Model = Model()
     limits: Limits = Limits()
+    retention_days: int | None = None
+    """How long its words are kept; None: as long as the instance says."""
     status: AgentStatus = AgentStatus.ACTIVE
     resumed_at: int | None = None
     model_key_for: str | None = None

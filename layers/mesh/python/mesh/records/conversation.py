@@ -56,6 +56,9 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """The caller's id of the message that the run answers."""
     install_id: str
     agent_id: str
+    kept_days: int | None = None
+    """How long what the run writes is kept, as it was settled when its message came; None for a run
+    that an earlier release took in: the environment's."""
     lease_no: int = 0
     lease_until: int = 0
     excused: int = 0

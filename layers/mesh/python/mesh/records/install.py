@@ -102,6 +102,8 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
     engagement: Engagement = Engagement()
     caps: Caps = Caps()
     failure_replies: bool = True
+    retention_days: int | None = None
+    """The agent's own number of days, a copy; None where the instance's counts."""
     secret_version: int
     version: int
     created_at: int

@@ -60,6 +60,9 @@ REPLAY: Final = "REPLAY"
 STORY: Final = "STORY"
 SETTINGS: Final = "SETTINGS"
 SECRET: Final = "SECRET"  # noqa: S105 - a row's name
+KEY: Final = "KEY"
+"""Of the instance. What ingress must know of it lies between this row and `SETTINGS`: one read."""
+
 JOB: Final = "JOB"
 NOTICE: Final = "NOTICE"
 MODEL_KEY: Final = "MODEL_KEY"
@@ -235,7 +238,7 @@ def notice(ulid: str) -> Key:
 
 
 def instance_key() -> Key:
-    return Key(INSTANCE, "KEY")
+    return Key(INSTANCE, KEY)
 
 
 def instance_settings() -> Key:

@@ -35,6 +35,8 @@ class Arrival(msgspec.Struct, frozen=True):
     received_at: int
     digest: str
     digest_version: int
+    kept_days: int
+    """How long what comes of it is kept, settled once for its whole story."""
 
     @property
     def waiting_max(self) -> int:

@@ -52,14 +52,13 @@ class Admission:
         random: Random,
         digest_of: DigestOf,
         *,
-        kept_days: int,
         deadline: Deadline,
     ) -> None:
         self._table = table
         self._clock = clock
         self._random = random
         self._digest_of = digest_of
-        self._writes = AdmissionWrites(kept_days)
+        self._writes = AdmissionWrites()
         self._lessons = Lessons(table, clock, random)
         self._deadline = deadline
 

@@ -47,10 +47,7 @@ class Writes(msgspec.Struct):
 
 
 class AdmissionWrites:
-    """Makes the transaction of a bet. `kept_days` is how long what it writes is kept."""
-
-    def __init__(self, kept_days: int) -> None:
-        self._kept_days = kept_days
+    """Makes the transaction of a bet."""
 
     def of(self, arrival: Arrival, bet: Bet) -> Writes:
         """All writes of one try, each with its role."""
@@ -80,7 +77,11 @@ class AdmissionWrites:
         )
         return put(
             keys.claim(arrival.install.install_id, message.conversation_key, message.message_id),
-            {**msgspec.to_builtins(claim), "ttl": self._ttl(arrival.received_at)},
+            {
+                **msgspec.to_builtins(claim),
+                # Callers are promised their first answer for so long, however short words are kept.
+                "ttl": max(_ttl(arrival), (arrival.received_at + CLAIM_KEPT_MS) // 1000),
+            },
             "attribute_not_exists(#pk) OR #claimed_at < :cutoff",
             cutoff=arrival.received_at - CLAIM_KEPT_MS,
         )
@@ -235,7 +236,7 @@ class AdmissionWrites:
                 "role": "utterance",
                 "at": arrival.received_at,
                 "verdict": bet.judgement.verdict.value,
-                "ttl": self._ttl(arrival.received_at),
+                "ttl": _ttl(arrival),
             },
         )
 
@@ -255,7 +256,7 @@ class AdmissionWrites:
             "secret_version": arrival.secret_version,
             "verdict": bet.judgement.verdict.value,
             "reason": bet.judgement.reason.value,
-            "ttl": self._ttl(arrival.received_at),
+            "ttl": _ttl(arrival),
         }
         if engaged:
             item |= {
@@ -275,10 +276,13 @@ class AdmissionWrites:
                 "message_id": arrival.message.message_id,
                 "install_id": arrival.install.install_id,
                 "agent_id": arrival.install.agent_id,
+                "kept_days": arrival.kept_days,
                 "lease_no": 0,
                 "lease_until": 0,
             },
         )
 
-    def _ttl(self, at_ms: int) -> int:
-        return (at_ms + self._kept_days * DAY_MS) // 1000
+
+def _ttl(arrival: Arrival) -> int:
+    """When DynamoDB may delete what is written of the arrival (Unix seconds)."""
+    return (arrival.received_at + arrival.kept_days * DAY_MS) // 1000

@@ -103,7 +103,6 @@ class Ingress:
             clock,
             random,
             digest,
-            kept_days=settings.messages_kept_days,
             deadline=deadline,
         )
         self._dummies: tuple[InstanceKey, list[Secret]] | None = None
@@ -218,6 +217,7 @@ class Ingress:
             received_at=now,
             digest=digest(message, DIGEST_VERSION),
             digest_version=DIGEST_VERSION,
+            kept_days=self._kept_days(install),
         )
         admitted = self._admission.admit(arrival)
         if admitted.engaged and not admitted.duplicate:
@@ -239,6 +239,14 @@ class Ingress:
             status="duplicate" if admitted.duplicate else "accepted",
         )
         return _accepted(admitted, message.message_id)
+
+    def _kept_days(self, install: Install) -> int:
+        """The agent's own number, else the instance's, else the environment's; no call."""
+        return (
+            install.retention_days
+            or self._instance_keys.retention_days
+            or self._settings.messages_kept_days
+        )
 
     def _note(self, caller: _Caller, reason: str, request_id: str, now: int) -> None:
         """Keeps the refusal where the operator finds it; failing to does not change the answer."""

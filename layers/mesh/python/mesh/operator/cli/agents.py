@@ -13,6 +13,7 @@ import click
 
 from mesh.operator.cli.command import Invocation, common, fresh_key, read_secret, read_text
 from mesh.operator.cli.failure import CommandError, of_api
+from mesh.operator.cli.instance import days, days_of, retention
 from mesh.operator.cli.lists import Paging, paged, parameters, show_list
 from mesh.operator.cli.terminal import when
 from mesh.operator.client import ApiError, Json, OperatorClient, segment
@@ -29,6 +30,7 @@ LIMITS: Final = (
     ("--tokens-per-day", "tokens_per_day", "Tokens a day, as a hard stop."),
 )
 KEY_STDIN: Final = "--model-key-stdin"
+_MODEL_KEYS: Final = {"agent": "kept", "instance": "the instance's"}
 MODELS: Final = ("bedrock", "anthropic", "openai", "offline")
 
 
@@ -38,6 +40,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         number = click.IntRange(min=1)
         function = click.option(option, name, type=number, metavar="N", help=text)(function)
     for decorate in (
+        retention,
         click.option(KEY_STDIN, "key_stdin", is_flag=True, help="Read the model's key from stdin."),
         click.option("--model-base-url", metavar="U", help="Where the model answers."),
         click.option("--model-name", metavar="M", help="The model's name at its provider."),
@@ -72,6 +75,8 @@ def changed(given: dict[str, Any], before: Json) -> Json:
     limits = {name: given[name] for _, name, _ in LIMITS if given[name] is not None}
     if limits:
         settings["limits"] = {**settings.get("limits", {}), **limits}
+    if given["retention_days"] is not None:
+        settings["retention_days"] = days_of(given["retention_days"])
     return settings
 
 
@@ -174,6 +179,7 @@ def put_settings(client: OperatorClient, path: str, before: Json, given: dict[st
         "instructions": before["instructions"],
         "model": model,
         "limits": before["limits"],
+        "retention_days": before.get("retention_days"),
         "version": before["version"],
     }
     return client.call("PUT", path, body=changed(given, kept))
@@ -234,9 +240,10 @@ def show_agent(invocation: Invocation, agent: Json) -> None:
             ("status", agent["status"]),
             ("model", " ".join(filter(None, (model["kind"], model.get("name"))))),
             ("model url", model.get("base_url")),
-            ("model key", "kept" if model.get("credential_present") else None),
+            ("model key", _MODEL_KEYS.get(model.get("credential_source"))),
             ("instructions", agent["instructions"] or None),
             *((f"limit {name}", value) for name, value in agent["limits"].items()),
+            ("retention", days(agent.get("retention_days"), "as the instance says")),
             ("created", when(agent.get("created_at"))),
             ("version", agent["version"]),
         ]

@@ -20,6 +20,7 @@ from mesh.operator.cli import (
     connectors,
     conversations,
     happened,
+    instance,
     jobs,
     operators,
     outbox,
@@ -41,7 +42,7 @@ class _Mesh(Sections):
         ("Agents and where they are reached", ("agent", "connector", "vault")),
         ("What happened", ("explain", "conversation", "run", "outbox", "job", "audit")),
         ("The third party's side", ("send", "verify")),
-        ("The instance", ("operator", "secret", "restore", "smoke")),
+        ("The instance", ("instance", "operator", "secret", "restore", "smoke")),
     )
 
 
@@ -73,6 +74,7 @@ for _command in (
     happened.explain,
     happened.audit,
     jobs.group,
+    instance.group,
     vault.group,
     secret_commands.group,
     restore.group,

@@ -14,6 +14,7 @@ from mesh.operator.shapes.base import (
     Handle,
     Instructions,
     Name,
+    RetentionDays,
     Shown,
     Slug,
     Taken,
@@ -56,6 +57,7 @@ class AgentNew(Taken):
     instructions: Instructions = ""
     model: ModelTaken = ModelTaken()
     limits: LimitsTaken = LimitsTaken()
+    retention_days: RetentionDays | None = None
 
 
 class AgentPut(Taken):
@@ -66,6 +68,7 @@ class AgentPut(Taken):
     instructions: Instructions = ""
     model: ModelTaken = ModelTaken()
     limits: LimitsTaken = LimitsTaken()
+    retention_days: RetentionDays | None = None
     version: Version
 
 
@@ -104,6 +107,8 @@ class AgentShown(Shown):
     instructions: str
     model: ModelShown
     limits: LimitsShown
+    retention_days: int | None
+    """How long its words are kept, in days; null: as long as the instance says."""
     status: AgentStatus
     version: int
     created_at: Time

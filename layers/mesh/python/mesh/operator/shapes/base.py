@@ -24,6 +24,7 @@ from mesh.kernel.limits import (
     LIST_LIMIT_DEFAULT,
     LIST_LIMIT_MAX,
     NAME_CHARS_MAX,
+    RETENTION_DAYS_MAX,
     URL_CHARS_MAX,
 )
 
@@ -45,6 +46,7 @@ ActorId = Annotated[
 ]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """RFC 3339 in UTC with milliseconds."""
+RetentionDays = Annotated[int, Field(ge=1, le=RETENTION_DAYS_MAX)]
 Version = Annotated[int, Field(ge=0, le=2**53)]
 
 

@@ -5,16 +5,9 @@ Refuses to show the webhook's URL whole, its secret but once, and a model's key 
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
-from mesh.kernel.limits import RETENTION_DAYS_MAX
-from mesh.operator.shapes.base import Shown, Taken, Time, Url, Version
+from mesh.operator.shapes.base import RetentionDays, Shown, Taken, Time, Url, Version
 from mesh.operator.shapes.connectors import Hosts
 from mesh.records.agent import ModelKind
-
-RetentionDays = Annotated[int, Field(ge=1, le=RETENTION_DAYS_MAX)]
 
 
 class InstancePut(Taken):
