@@ -181,7 +181,7 @@ FUNCTIONS: tuple[Function, ...] = (
         layers=("mesh", "core", "net"),
         queues=("turns",),
         rings=("turns", "deliveries"),
-        table=READ_WRITE,
+        table=READ_WRITE | {Allow.INDEXES},
         rings_itself=True,
     ),
     Function(

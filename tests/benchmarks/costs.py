@@ -21,7 +21,8 @@ WARM: Final = "warm-up"
 INGRESS_WRITES_MAX: Final = 14
 NEW_WRITES_MAX: Final = 30
 FURTHER_TRY_WRITES_MAX: Final = 10
-TURN_WRITES_MAX: Final = 16
+TURN_WRITES_MAX: Final = 17
+"""Two of them take and free the agent's running slot, once a conversation that is worked down."""
 DELIVERY_WRITES_MAX: Final = 6
 RETRY_WRITES_MAX: Final = 4
 INGRESS_READS_MAX: Final = 1

@@ -14,7 +14,7 @@ from mesh.connectors.generic.payload import DIGEST_VERSION, digest
 from mesh.control.engagement import judge
 from mesh.engine.turn import TurnWorker
 from mesh.kernel.clock import Deadline
-from mesh.models.contract import ModelAnswer, ModelRequest, Speaker
+from mesh.models.contract import ModelAnswer, ModelRequest, Speaker, Usage
 from mesh.outbox.commit import Commit
 from mesh.records.agent import ModelKind
 from mesh.records.install import Busy, Engagement, Install, Policy
@@ -35,7 +35,7 @@ class ListeningModel:
 
     def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:
         self.asked.append(request)
-        return ModelAnswer(f"heard {request.lines[-1].text}")
+        return ModelAnswer(f"heard {request.lines[-1].text}", Usage(1, 1))
 
 
 class PagerOutbound:
@@ -175,7 +175,7 @@ def test_a_run_that_is_taken_over_uses_the_result_that_its_ledger_has() -> None:
     system.say(made, "hello")
     model = ListeningModel()
     worker = turn_worker(system, model, generic=system.generic_outbound())
-    system.aws.kill_at(7, "before")  # head, agent, lease, context, step begun, step finished
+    system.aws.kill_at(8, "before")  # head, agent, slot, lease, context, step begun and finished
     with pytest.raises(Killed):
         worker.work(conversation_of(made), FAR)
     assert [row["status"] for row in system.rows("STEP#")] == ["completed"]

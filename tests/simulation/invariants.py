@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from infra.local.aws import LocalAws
+from mesh.kernel.limits import LEASE_GRACE_MS
 from mesh.storage.items import decode_item
 from tests.simulation.receiver import Received, Receiver
 
@@ -45,6 +46,12 @@ class Watch:
     seen: dict[Key, Row] = field(default_factory=dict)
     writes: int = 0
     deleted_runs: set[str] = field(default_factory=set)
+    sweeps: int = 0
+    """How many ran to their end."""
+    idle_since: dict[str, int] = field(default_factory=dict)
+    """Agent → after how many sweeps somebody waited for a slot although one was free."""
+    allowed: dict[str, int] = field(default_factory=dict)
+    """Agent → how many runs it may still have, while its limit is being lowered."""
     _decoded: dict[int, tuple[Any, Row]] = field(default_factory=dict)
 
     def __call__(self, aws: LocalAws) -> None:
@@ -52,8 +59,41 @@ class Watch:
         self.writes += 1
         now = aws.clock.now_ms()
         self._check_changes(rows, now)
+        self._check_slots(rows, now)
         check_rows(rows)
         self.seen = rows
+
+    def _check_slots(self, rows: dict[Key, Row], now: int) -> None:
+        """Never more live leases of an agent than its runs at once."""
+        live: Counter[str] = Counter(
+            row["agent_id"]
+            for (_, sk), row in rows.items()
+            if sk.startswith("PEND#") and row["lease_until"] - self.skew_ms > now
+        )
+        for agent_id, count in live.items():
+            allowed = rows["AGENT#" + agent_id, "SETTINGS"]["limits"]["runs_at_once"]
+            most = max(allowed, self.allowed.get(agent_id, 0))
+            _need(count <= most, "runs at once are bounded", (agent_id, count, most))
+            # A lowered limit stops nothing that runs: the bound follows it down, never up.
+            self.allowed[agent_id] = max(allowed, count)
+        self._check_waiting(rows, now)
+
+    def _check_waiting(self, rows: dict[Key, Row], now: int) -> None:
+        """Nobody waits for a slot while one has been free for two whole sweeps. (A third may have
+        been under way when the first came to wait.)"""
+        places = {row.get("due_pk", "") for (_, sk), row in rows.items() if sk == "ORDER"}
+        waiting = {place.removeprefix("WAITING#") for place in places if place.startswith("WAIT")}
+        for agent_id in waiting:
+            agent = rows["AGENT#" + agent_id, "SETTINGS"]
+            running = rows["AGENT#" + agent_id, "RUNNING"]
+            ends = [until for name, until in running.items() if name.startswith("slot_")]
+            taken = sum(until + LEASE_GRACE_MS + self.skew_ms > now for until in ends)
+            if agent["status"] != "active" or taken >= agent["limits"]["runs_at_once"]:
+                self.idle_since.pop(agent_id, None)
+                continue
+            since = self.idle_since.setdefault(agent_id, self.sweeps)
+            _need(self.sweeps - since <= 3, "a free slot is used", (agent_id, running))
+        self.idle_since = {a: since for a, since in self.idle_since.items() if a in waiting}
 
     def _rows(self, aws: LocalAws) -> dict[Key, Row]:
         """All rows as plain values. An image is never changed in place, so its identity serves."""
@@ -153,6 +193,24 @@ def check_rows(rows: dict[Key, Row]) -> None:
         _check_turns(pk, conversation, rows)
         _check_outbox(pk, conversation, rows)
     _check_counters(rows, stories)
+    _check_days(rows, conversations)
+
+
+def _check_days(rows: dict[Key, Row], conversations: dict[str, dict[str, Row]]) -> None:
+    """Turns and tokens of a day are those of its runs: none is lost, none counts twice."""
+    days = [row for (pk, _), row in rows.items() if pk.startswith("DAY#")]
+    if not days:
+        return
+    notices = [row for (_, sk), row in rows.items() if sk == "NOTICE"]
+    told = [n["figures"]["percent"] for n in notices if n["kind"] == "budget.reached"]
+    _need(len(told) == len(set(told)), "a budget is told of once a day", told)
+    tokens = sum(
+        row.get("input_tokens", 0) + row.get("output_tokens", 0)
+        for (_, sk), row in rows.items()
+        if sk.startswith("STEP#")
+    )
+    counted = sum(day.get("tokens", 0) for day in days)
+    _need(counted in (0, tokens), "tokens are counted with their answers", (counted, tokens))
 
 
 def _check_stories(
@@ -214,12 +272,16 @@ def _check_turns(pk: str, conversation: dict[str, Row], rows: dict[Key, Row]) ->
     if not waiting:
         return
     mark = order.get("due_pk", "")
-    _need(mark.startswith(("DUE#", "HELD#")), "waiting work has a due mark", (pk, order))
+    places = ("DUE#", "HELD#", "WAITING#")
+    _need(mark.startswith(places), "waiting work has a due mark", (pk, order))
     _need("due_at" in order, "waiting work has a due mark", (pk, order))
     if mark.startswith("HELD#"):
         agent = rows.get(("AGENT#" + order["agent_id"], "SETTINGS"), {})
         held = agent.get("status") != "active" or _released(mark, rows)
         _need(held, "held work is released", (pk, order))
+    if mark.startswith("WAITING#"):
+        running = rows.get(("AGENT#" + order["agent_id"], "RUNNING"), {})
+        _need("due_pk" in running, "who waits for a slot is looked for", (pk, order, running))
 
 
 def _check_outbox(pk: str, conversation: dict[str, Row], rows: dict[Key, Row]) -> None:

@@ -12,7 +12,7 @@ from mesh.connectors.registry import OUTBOUND
 from mesh.control.holds import release_write
 from mesh.engine.turn import TurnWorker
 from mesh.kernel.limits import MODEL_CALL_S_MAX, TURN_STOP_BEFORE_LIMIT_MS
-from mesh.models.contract import ModelAnswer, ModelRequest
+from mesh.models.contract import ModelAnswer, ModelRequest, Usage
 from mesh.outbox.commit import Commit
 from mesh.outbox.entries import replay_write
 from mesh.records.agent import Limits, ModelKind
@@ -100,7 +100,7 @@ class SlowModel:
 
     def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:
         self._clock.sleep(timeout_s)
-        return ModelAnswer(f"after {timeout_s} s: {request.lines[-1].text}")
+        return ModelAnswer(f"after {timeout_s} s: {request.lines[-1].text}", Usage(1, 1))
 
 
 def test_no_model_call_outlasts_its_function_and_none_is_taken_over_while_it_runs() -> None:

@@ -389,6 +389,20 @@ RULES = (
         ),
     ),
     Rule(
+        "a running slot is taken by a condition",
+        ("runs at once are bounded",),
+        overlapping,
+        loose(loosen=without("AND (attribute_not_exists(#slot_00) OR #slot_00 <= :over)")),
+        {"limits": Limits(runs_at_once=1, queue_seconds=86_400)},
+    ),
+    Rule(
+        "whoever lets a conversation wait for a slot has its agent looked at",
+        ("who waits for a slot is looked for",),
+        overlapping,
+        loose(loosen=without(", #due_pk = :due, #due_at = if_not_exists(#due_at, :at)")),
+        {"limits": Limits(runs_at_once=1, queue_seconds=86_400)},
+    ),
+    Rule(
         "an outbox rests by a condition on its last sequence",
         ("a waiting entry has a due mark", "the head is a lower bound"),
         speaking("outbox_worker"),

@@ -326,6 +326,7 @@ class World:
         """One tick of the schedules; a sweep that dies is not tried again before the next one."""
         try:
             self.schedule.tick()
+            self.watch.sweeps += 1
         except Killed:
             self.kills += 1
 

@@ -11,12 +11,12 @@ import msgspec
 
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids
-from mesh.kernel.limits import LEASE_GRACE_MS, LEASE_MS
+from mesh.kernel.limits import LEASE_GRACE_MS
 from mesh.outbox.commit import LostLease
 from mesh.records.conversation import Pending
 from mesh.storage import keys
 from mesh.storage.table import ConditionFailed, Table
-from mesh.storage.writes import update
+from mesh.storage.writes import Write, update
 
 
 def is_live(pending: Pending, now_ms: int) -> bool:
@@ -24,37 +24,56 @@ def is_live(pending: Pending, now_ms: int) -> bool:
     return pending.lease_until > 0 and now_ms < pending.lease_until + LEASE_GRACE_MS
 
 
-def take(table: Table, ids: Ids, clock: Clock, conversation_id: str, pending: Pending) -> Pending:
-    """Takes the lease of a run that nobody holds; answers the row as it then is.
+def taken(
+    ids: Ids, clock: Clock, pending: Pending, until: int, *, counted: bool = False
+) -> Pending:
+    """The row as it is once its lease is taken, until `until` (Unix ms).
+
+    `counted` says that the run is counted among its agent's turns of the day, in the same write.
+    """
+    return msgspec.structs.replace(
+        pending,
+        lease_no=pending.lease_no + 1,
+        lease_until=until,
+        first_leased_at=pending.first_leased_at or clock.now_ms(),
+        counted=counted or pending.counted,
+        token=ids.token(),
+    )
+
+
+def taking(conversation_id: str, before: Pending, after: Pending) -> Write:
+    """The write that takes the lease of a run that nobody holds: from `before` to `after`."""
+    return update(
+        keys.pending(conversation_id, before.order),
+        "SET #lease_no = :next, #lease_until = :until, #token = :token,"
+        " #first_leased_at = if_not_exists(#first_leased_at, :first), #counted = :counted",
+        "attribute_exists(#pk) AND #lease_no = :seen AND #lease_until = :seen_until",
+        next=after.lease_no,
+        until=after.lease_until,
+        token=after.token,
+        first=after.first_leased_at,
+        counted=after.counted,
+        seen=before.lease_no,
+        seen_until=before.lease_until,
+    )
+
+
+def take(table: Table, conversation_id: str, before: Pending, after: Pending) -> Pending:
+    """Takes the lease of a run that nobody holds, from `before` to `after`; answers the row as it
+    then is.
 
     Raises LostLease when another worker was faster, Failed when the table is unreachable.
     """
-    token = ids.token()
-    now = clock.now_ms()
     try:
-        item = table.write(
-            update(
-                keys.pending(conversation_id, pending.order),
-                "SET #lease_no = :next, #lease_until = :until, #token = :token,"
-                " #first_leased_at = if_not_exists(#first_leased_at, :now)",
-                "attribute_exists(#pk) AND #lease_no = :seen AND #lease_until = :seen_until",
-                next=pending.lease_no + 1,
-                seen=pending.lease_no,
-                seen_until=pending.lease_until,
-                until=now + LEASE_MS,
-                now=now,
-                token=token,
-            ),
-            token,
-        )
+        item = table.write(taking(conversation_id, before, after), after.token)
     except ConditionFailed:
         raise LostLease from None
     return msgspec.convert(item, Pending)
 
 
-def renew(table: Table, clock: Clock, conversation_id: str, pending: Pending) -> Pending:
-    """Prolongs a lease that the caller holds. Raises LostLease, Failed."""
-    return _set_until(table, conversation_id, pending, clock.now_ms() + LEASE_MS)
+def renew(table: Table, conversation_id: str, pending: Pending, until: int) -> Pending:
+    """Prolongs a lease that the caller holds to `until` (Unix ms). Raises LostLease, Failed."""
+    return _set_until(table, conversation_id, pending, until)
 
 
 def give_back(table: Table, conversation_id: str, pending: Pending) -> None:

@@ -7,21 +7,33 @@ it, and a higher number never yields to a lower one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from mesh.kernel.clock import DAY_MS
+from mesh.models.contract import Usage
 from mesh.outbox.commit import LostLease
 from mesh.records.conversation import Pending
 from mesh.records.run import Step, StepKind, StepStatus
 from mesh.storage import keys
 from mesh.storage.table import ConditionFailed, Table
-from mesh.storage.writes import put
+from mesh.storage.writes import Write, put
 
 
 class Ledger:
     """The steps of one run, under one lease."""
 
-    def __init__(self, table: Table, pending: Pending, kept_days: int) -> None:
+    def __init__(
+        self,
+        table: Table,
+        pending: Pending,
+        kept_days: int,
+        keep_answer: Callable[[Write, int], None] | None = None,
+    ) -> None:
+        """`keep_answer` applies the write that keeps an answer and counts its tokens with it; left
+        out where nobody counts them."""
+        self._keep_answer = keep_answer
         self._table = table
         self._pending = pending
         self._kept_days = pending.kept_days or kept_days
@@ -54,22 +66,39 @@ class Ledger:
         *,
         text: str | None = None,
         error: str | None = None,
+        usage: Usage | None = None,
     ) -> Step:
-        """Writes a call's result. Raises LostLease, Failed."""
-        done = msgspec.structs.replace(step, status=status, ended_at=now_ms, text=text, error=error)
-        self._put(done, "#lease_no = :mine")
+        """Writes a call's result, and with it what it cost. Raises LostLease, Failed."""
+        done = msgspec.structs.replace(
+            step,
+            status=status,
+            ended_at=now_ms,
+            text=text,
+            error=error,
+            input_tokens=None if usage is None else usage.input_tokens,
+            output_tokens=None if usage is None else usage.output_tokens,
+        )
+        if usage is None or self._keep_answer is None:
+            self._put(done, "#lease_no = :mine")
+        else:
+            # Only a step that is under way can be kept with its cost, so that none counts twice.
+            write = self._write(done, "#lease_no = :mine AND #status = :running", running="running")
+            self._keep_answer(write, usage.input_tokens + usage.output_tokens)
         return done
 
-    def _put(self, step: Step, condition: str) -> None:
+    def _write(self, step: Step, condition: str, **values: str) -> Write:
         ttl = (step.started_at + self._kept_days * DAY_MS) // 1000
-        write = put(
+        return put(
             keys.step(self._pending.story, step.number),
             {**msgspec.to_builtins(step), "ttl": ttl},
             condition,
             mine=self._pending.lease_no,
+            **values,
         )
+
+    def _put(self, step: Step, condition: str) -> None:
         try:
-            self._table.write(write)
+            self._table.write(self._write(step, condition))
         except ConditionFailed as failed:
             # An SDK retry of our own write finds it there already.
             old = failed.old

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from mesh.connectors.contract import Outbound, Reply
 from mesh.engine import lease
+from mesh.engine.budgets import TOKENS, TURNS, Budgets
 from mesh.engine.context import read_context
 from mesh.engine.ledger import Ledger, progress
+from mesh.engine.slots import NoSlot, Place, Slots
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed, Refused
 from mesh.kernel.ids import Ids
@@ -25,6 +28,7 @@ from mesh.kernel.limits import (
     LEASES_WITHOUT_PROGRESS_MAX,
     MODEL_CALL_S_MAX,
     MODEL_TEXT_BYTES_MAX,
+    PARK_LOOKS_MAX,
     RUNS_PER_INVOCATION_MAX,
     TURN_RETRY_S,
 )
@@ -48,6 +52,8 @@ _FAILURE_TEXT: Mapping[str, str] = {
     "model_failed": "I could not reach the language model that I think with.",
     "model_unavailable": "The language model that I am set up with is not available here.",
     "queue_expired": "This message waited too long for its turn, so I did not answer it.",
+    TURNS: "I have answered as much as I may for one day. Please try again tomorrow.",
+    TOKENS: "I have thought as much as I may for one day. Please try again tomorrow.",
 }
 
 
@@ -84,46 +90,72 @@ class TurnWorker:
         self._ids = ids
         self._log = log
         self._kept_days = kept_days
+        self._slots = Slots(table, clock, ids, bell)
+        self._budgets = Budgets(table, clock, ids)
 
     def work(self, conversation_id: str, stop_at_ms: int) -> None:
-        """Ends runs from the head on until none is left, another worker holds one, or time is up.
+        """Ends runs from the head on until none is left, another worker holds one, the agent has no
+        running slot free, or time is up.
 
         Raises Failed when the table is unreachable; rows are whole at any line.
         """
+        place = Place(self._slots, self._clock, conversation_id)
+        try:
+            tenant = self._work_down(conversation_id, stop_at_ms, place)
+        except Exception:  # whatever it is, others need not wait for the slot's lease to end
+            place.free()
+            raise
+        place.free()
+        if tenant is not None:
+            self._bell.turn(conversation_id, tenant)
+
+    def _work_down(self, conversation_id: str, stop_at_ms: int, place: Place) -> str | None:
+        """Ends runs; answers the agent to ring for where time is up and work is left."""
         tenant = conversation_id
+        parked = 0
         for _ in range(RUNS_PER_INVOCATION_MAX):
             head = read_head(self._table, conversation_id)
             if head.pending is None or head.conversation is None:
-                return
+                return None
             tenant = head.pending.agent_id
             if self._clock.now_ms() + _MODEL_CALL_MS_MAX > stop_at_ms:
                 break  # a call that began now could outlast the function
             if lease.is_live(head.pending, self._clock.now_ms()):
-                return
+                return None
             agent = self._agent(head.pending.agent_id)
             if agent is None or agent.status is AgentStatus.PAUSED:
                 self._hold(head.conversation)
-                return
+                return None
             try:
-                if self._run(head, head.pending, agent) == 0:
-                    return
+                until = place.ready(agent)
+            except NoSlot as full:
+                parked += 1
+                freed = self._slots.park(head.conversation, head.pending, agent, full.running)
+                if freed and parked < PARK_LOOKS_MAX:
+                    continue
+                return None
+            try:
+                if self._run(head, head.pending, agent, place, until) == 0:
+                    return None
             except LostLease:
                 self._log("turn.lease_lost", conversation_id=conversation_id)
-        self._bell.turn(conversation_id, tenant)
+        return tenant
 
     def _agent(self, agent_id: str) -> Agent | None:
         item = self._table.get(keys.agent(agent_id))
         return None if item is None else msgspec.convert(item, Agent)
 
-    def _run(self, head: Head, pending: Pending, agent: Agent) -> int:
+    def _run(self, head: Head, pending: Pending, agent: Agent, place: Place, until: int) -> int:
         """Leases, thinks and commits one run; answers how many wait behind it."""
         conversation = head.conversation
         assert conversation is not None
-        pending = lease.take(
-            self._table, self._ids, self._clock, conversation.conversation_id, pending
-        )
+        pending, refused = self._lease(conversation.conversation_id, pending, agent, until)
         try:
-            said = self._think(conversation, pending, agent)
+            said = (
+                self._think(conversation, pending, agent, place)
+                if refused is None
+                else _Said("", refused)
+            )
             ending = self._ending(conversation, pending, agent, said)
             waiting = self._commit.end(head, pending, ending)
         except Failed:
@@ -142,13 +174,34 @@ class TurnWorker:
         )
         return waiting
 
-    def _think(self, conversation: Conversation, pending: Pending, agent: Agent) -> _Said:
+    def _lease(
+        self, conversation_id: str, pending: Pending, agent: Agent, until: int
+    ) -> tuple[Pending, str | None]:
+        """Takes the run's lease; and why it is to end unanswered, if it is. Its first lease counts
+        it among the turns of the day, whatever becomes of it then."""
+        limits = agent.limits
+        refused = None
+        if pending.lease_no == 0 and self._queued_ms(pending, agent) > limits.queue_seconds * 1000:
+            refused = "queue_expired"
+        elif limits.turns_per_day is not None and not pending.counted:
+            counted = lease.taken(self._ids, self._clock, pending, until, counted=True)
+            write = lease.taking(conversation_id, pending, counted)
+            if self._budgets.take_turn(agent, limits.turns_per_day, write):
+                return counted, None
+            refused = TURNS
+        after = lease.taken(self._ids, self._clock, pending, until)
+        return lease.take(self._table, conversation_id, pending, after), refused
+
+    def _think(
+        self, conversation: Conversation, pending: Pending, agent: Agent, place: Place
+    ) -> _Said:
         """The run's steps. One that has a result is not made again, whoever made it."""
         now = self._clock.now_ms()
         limits = agent.limits
-        if pending.lease_no == 1 and self._queued_ms(pending, agent) > limits.queue_seconds * 1000:
-            return _Said("", "queue_expired")
-        ledger = Ledger(self._table, pending, self._kept_days)
+        keep = None
+        if limits.tokens_per_day is not None:
+            keep = partial(self._budgets.keep_answer, agent, limits.tokens_per_day)
+        ledger = Ledger(self._table, pending, self._kept_days, keep)
         steps = ledger.steps()
         lost = pending.lease_no - 1 - pending.excused - progress(steps)
         if lost >= LEASES_WITHOUT_PROGRESS_MAX:
@@ -163,6 +216,8 @@ class TurnWorker:
         model = self._models.get(agent.model.kind)
         if model is None:
             return _Said("", "model_unavailable")
+        if self._budgets.tokens_reached(agent):
+            return _Said("", TOKENS)
         lines = read_context(self._table, conversation.conversation_id, pending)
         step = ledger.begin(1, StepKind.MODEL, now)
         try:
@@ -173,9 +228,13 @@ class TurnWorker:
             ledger.finish(step, StepStatus.FAILED, self._clock.now_ms(), error=error.code)
             return _Said("", "model_failed")
         if self._clock.now_ms() - now > LEASE_RENEW_MS:
-            lease.renew(self._table, self._clock, conversation.conversation_id, pending)
+            until = place.renew()
+            if until is not None:  # without a slot the lease ends when it ends
+                lease.renew(self._table, conversation.conversation_id, pending, until)
         text = _bounded(answer.text)
-        ledger.finish(step, StepStatus.COMPLETED, self._clock.now_ms(), text=text)
+        ledger.finish(
+            step, StepStatus.COMPLETED, self._clock.now_ms(), text=text, usage=answer.usage
+        )
         return _Said(text)
 
     def _queued_ms(self, pending: Pending, agent: Agent) -> int:

@@ -77,6 +77,28 @@ TURN_RETRY_S: Final = 5
 MODEL_CALL_S_MAX: Final = 60.0
 RUNS_PER_INVOCATION_MAX: Final = 1_000
 OFFLINE_QUOTE_CHARACTERS: Final = 500
+CHARACTERS_A_TOKEN: Final = 4
+"""By which tokens are estimated where no provider counts them."""
+
+# ---- running slots and daily budgets
+
+RUNNING_SLOTS_MAX: Final = 100
+"""The most runs at once that an agent may have: one attribute of one row each."""
+SLOT_FRESH_MS: Final = 5_000
+"""A slot that is held for longer is renewed before another run begins: a lease ends with its slot,
+and a model's call must fit into it."""
+SLOT_TAKES_MAX: Final = 8
+PARK_LOOKS_MAX: Final = 3
+"""How often a worker that parks its work finds a slot free behind it, and loses it again."""
+PARKED_NOTED_MS: Final = MINUTE_MS
+"""How often the row of an agent's slots says that work waits."""
+WAITING_WATCHED_MS: Final = 10 * MINUTE_MS
+"""How long it is looked at after that: longer than an index lags and than a worker parks."""
+RELEASED_PAGE_ITEMS: Final = 25
+RELEASED_PAGES_MAX: Final = 8
+BUDGET_PARTS: Final = (50, 80, 100)
+"""At which percents of a daily budget the operator is told."""
+DAY_ROW_KEPT_DAYS: Final = 40
 
 # ---- the outbox
 
@@ -228,6 +250,8 @@ assert CLAIM_KEPT_MS >= 7 * DAY_MS, "callers are promised seven days, however sh
 assert ENTRY_KEPT_DAYS_MIN * DAY_MS > ENTRY_AGE_MS_MAX, "an entry is kept until its end"
 assert NOTICES_KEPT_DAYS * DAY_MS > NOTICE_TRIED_MS, "a notice is kept while it is tried"
 assert LEASE_RENEW_MS * 3 < LEASE_MS, "a lease survives two renewals that fail"
+assert MODEL_CALL_S_MAX * 1000 + SLOT_FRESH_MS < LEASE_MS + LEASE_GRACE_MS, "a model's call fits"
+assert PARKED_NOTED_MS + 300_000 < WAITING_WATCHED_MS, "who parks is seen, however slow it is"
 assert BODY_BYTES_MAX < RAW_BODY_BYTES_MAX, "the longest message must fit into a request"
 assert REPLAY_WINDOW_MS == 2 * TIMESTAMP_SKEW_S_MAX * 1000, "the window looks both ways"
 assert EGRESS_DNS_S + EGRESS_CONNECT_S < EGRESS_TOTAL_S, "time is left for the request itself"

@@ -38,10 +38,19 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What one answer cost, in tokens of the model's own counting."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What a model said."""
+    """What a model said, and what that cost."""
 
     text: str
+    usage: Usage
 
 
 class ModelConnector(Protocol):

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mesh.control.notices import notice_write
 from mesh.kernel.clock import DAY_MS, Clock
 from mesh.kernel.errors import Failed, Phase
-from mesh.kernel.ids import Random
+from mesh.kernel.ids import Ids, Random
 from mesh.kernel.limits import DUE_AFTER_MS, ENTRY_KEPT_DAYS_MIN, TRANSACTION_TRIES
 from mesh.records.conversation import Conversation, Outbox, Pending, Role
+from mesh.records.notice import NoticeKind
 from mesh.records.outbox import EntryState
 from mesh.records.run import RunStatus
 from mesh.storage import keys
@@ -59,6 +61,7 @@ class Commit:
         self._table = table
         self._clock = clock
         self._random = random
+        self._ids = Ids(clock, random)
         self._kept_days = kept_days
 
     def end(self, head: Head, pending: Pending, ending: Ending) -> int:
@@ -131,6 +134,7 @@ class Commit:
                 story=pending.story,
             ),
             self._conversation(conversation_id, picture, order if sequence else None, now),
+            *self._told(pending, ending, now),
         ]
         if picture.story:
             writes.insert(_STORY, self._story(pending, ending, sequence, order, now))
@@ -211,6 +215,26 @@ class Commit:
         # Whoever cancels a run has its story before him, and a transaction of his own.
         stands = "" if ending.status is RunStatus.CANCELLED else "attribute_exists(#pk)"
         return update(keys.story(pending.story), f"SET {sets}", stands, **values)
+
+    def _told(self, pending: Pending, ending: Ending, now: int) -> list[Write]:
+        """The notice of a run that failed.
+
+        A cancelled one is somebody's own doing, and one that expired waited for as long as its
+        agent's settings let it, with the alarm on the oldest run: neither is news.
+        """
+        if ending.status is not RunStatus.FAILED:
+            return []
+        return [
+            notice_write(
+                self._ids.ulid(),
+                NoticeKind.RUN_FAILED,
+                now,
+                agent_id=pending.agent_id,
+                install_id=pending.install_id,
+                subject=f"run_{pending.story}",
+                reason=ending.reason,
+            )
+        ]
 
     def _outbox(
         self,

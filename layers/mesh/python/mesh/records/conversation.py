@@ -64,6 +64,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     excused: int = 0
     """Leases that were given back because a dependency failed: they do not count as lost."""
     first_leased_at: int | None = None
+    counted: bool = False
+    """Whether it is counted among its agent's turns of a day."""
     token: str | None = None
 
 

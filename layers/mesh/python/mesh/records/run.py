@@ -74,6 +74,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     """What a model said, cut at `MODEL_TEXT_BYTES_MAX`."""
     error: str | None = None
+    input_tokens: int | None = None
+    """What a model's answer cost; None where it is not known."""
+    output_tokens: int | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,8 @@ name is of a few short ASCII characters, and comes last.
     CAPS#<install>           ACTOR#…, CONVERSATION#…     who was active; COUNT#<kind>#<shard>
     REFUSED#<install>#<day>  <minute>#<reason>
     AGENT#<agent>            SETTINGS, INS#<install>, VAULT#<name>, MODEL_KEY
+                             RUNNING                     its running slots, and whether work waits
+    DAY#<agent>#<day>        DAY                         what it used of its daily budgets
     AGENTS                   <slug>
     OPERATORS                <operator>
     TOKEN#<look-up prefix>   TOKEN
@@ -66,6 +68,7 @@ KEY: Final = "KEY"
 JOB: Final = "JOB"
 NOTICE: Final = "NOTICE"
 MODEL_KEY: Final = "MODEL_KEY"
+RUNNING: Final = "RUNNING"
 VAULT: Final = "VAULT#"
 INSTANCE: Final = "INSTANCE"
 INSTANCE_MODEL_KEYS: Final = "INSTANCE#MODEL_KEYS"
@@ -203,6 +206,15 @@ def model_key(agent_id: str) -> Key:
     return Key(agent(agent_id).pk, MODEL_KEY)
 
 
+def running(agent_id: str) -> Key:
+    return Key(agent(agent_id).pk, RUNNING)
+
+
+def day(agent_id: str, at_ms: int) -> Key:
+    """The row of what an agent used on the UTC day of `at_ms`."""
+    return Key(f"DAY#{agent_id}#{day_of(at_ms)}", "DAY")
+
+
 def agent_of(key: Key) -> str:
     """The id of the agent in whose partition `key` lies."""
     return key.pk.removeprefix("AGENT#")
@@ -278,6 +290,12 @@ def held(owner_id: str) -> str:
     """Where the marks of a paused agent's or a disabled install's work wait, out of the sweep's
     way."""
     return f"HELD#{owner_id}"
+
+
+def waiting(agent_id: str) -> str:
+    """Where the marks of conversations wait for one of their agent's running slots, oldest
+    first."""
+    return f"WAITING#{agent_id}"
 
 
 def degraded(install_id: str) -> str:

@@ -35,6 +35,7 @@ from mesh.outbox.schedule import due_time
 from mesh.records.conversation import Mark, Outbox, Pending
 from mesh.records.install import Endpoint
 from mesh.records.outbox import Entry, Replay
+from mesh.records.running import Running
 from mesh.storage import keys
 from mesh.storage.conversations import find_outbox_head, read_head
 from mesh.storage.keys import Key
@@ -44,6 +45,7 @@ from mesh.storage.writes import put
 from mesh.sweeps.endpoints import DegradedEndpoints
 from mesh.sweeps.idle import IdlePlaces
 from mesh.sweeps.marks import Marks
+from mesh.sweeps.waiting import WaitingRuns
 
 _PLACE: Final = "due"
 
@@ -82,6 +84,7 @@ class DueSweep:
         self._marks = Marks(table)
         self._idle = IdlePlaces(table, clock, ids.token)
         self._degraded = DegradedEndpoints(table, bell, self._marks, ids, log)
+        self._waiting = WaitingRuns(table, self._marks, clock)
         self._log = log
         self._metrics = metrics
 
@@ -157,6 +160,8 @@ class DueSweep:
                 self._look_at_entry(key, this)
             case keys.DELIVERY:
                 self._look_at_endpoint(key, this)
+            case keys.RUNNING:
+                self._look_at_running(key, this)
             case keys.REPLAY:
                 self._look_at_replay(key, this)
             case keys.JOB | keys.NOTICE | keys.SETTINGS:
@@ -181,6 +186,21 @@ class DueSweep:
             return
         if self._marks.note_ring(key, conversation, _run_seen(pending), now):
             self._bell.turn(conversation.conversation_id, conversation.agent_id)
+            this.rung += 1
+
+    def _look_at_running(self, key: Key, this: _Pass) -> None:
+        """Conversations that wait for one of their agent's running slots: as many as are free are
+        rung for."""
+        item = self._table.get(key)
+        now = self._clock.now_ms()
+        running = Running.of(item)
+        if item is None or not this.is_due(running, now):
+            return
+        found = self._waiting.look_at(key, running)
+        if found.since is not None:
+            this.run = max(this.run, now - found.since)
+        for conversation_id in found.conversation_ids:
+            self._bell.turn(conversation_id, keys.agent_of(key))
             this.rung += 1
 
     # ---- entries
