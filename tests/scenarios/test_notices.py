@@ -10,6 +10,7 @@ import pytest
 
 from infra.local.aws.events import PutEvent
 from mesh.kernel.clock import HOUR_MS
+from mesh.security.signing import standard_webhooks_signature
 from mesh.storage import keys
 from tests.fakes.operators import admin
 from tests.fakes.system import URL, Made, System, answer
@@ -208,3 +209,43 @@ def test_no_event_holds_what_was_said_an_address_or_a_secret() -> None:
     kept = json.dumps([event.detail for event in events]) + json.dumps(system.rows(keys.NOTICE))
     for secret in (CANARY, "receiver.example", made.secret, "whsec_", "https:"):
         assert secret not in kept
+
+
+def test_the_operators_webhook_is_told_from_when_it_is_set_until_it_is_removed() -> None:
+    system = System()
+    api = admin(system)
+    pager = f"https://pager.example/{CANARY}"
+    settings = {"allow_hosts": [], "operator_webhook_url": pager, "retention_days": None}
+    saved = api.ok("PUT", "/api/instance/settings", {**settings, "version": 0})
+    secret = saved["webhook_secret"]
+    system.egress.script(pager, answer(503), answer(204))
+
+    made = system.make_install()
+    system.receiver(answer(410))
+    system.say(made, CANARY)
+    system.settle()
+    events = told(system)
+    posts = system.calls(pager)
+    assert {json.loads(post.body)["notice_id"] for post in posts} == {
+        event.detail["notice_id"] for event in events
+    }
+    assert len(posts) == len(events) + 1, "one was sent again"
+    for post in posts:
+        assert post.headers["webhook-signature"] == standard_webhooks_signature(
+            secret, post.headers["webhook-id"], post.headers["webhook-timestamp"], post.body
+        )
+    rows = json.dumps(system.rows(keys.NOTICE)) + json.dumps(system.rows("WEBHOOK"))
+    logged = json.dumps(system.log.events)
+    for hidden in (CANARY, "pager.example", secret):
+        assert hidden not in rows
+        assert hidden not in logged
+        assert all(hidden.encode() not in post.body for post in posts)
+
+    settings["operator_webhook_url"] = None
+    api.ok("PUT", "/api/instance/settings", {**settings, "version": saved["version"]})
+    api.ok("POST", f"/api/connectors/{made.install_id}/resume-delivery")
+    system.say(made, CANARY, "m-2", conversation_key="room-2")
+    system.settle()
+    assert len(told(system)) > len(events)
+    assert len(system.calls(pager)) == len(posts)
+    assert all("due_pk" not in row for row in system.rows(keys.NOTICE))

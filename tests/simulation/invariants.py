@@ -20,6 +20,14 @@ Key = tuple[str, str]
 
 ENDED: Final = frozenset({"completed", "failed", "cancelled", "expired"})
 TERMINAL: Final = frozenset({"delivered", "dead", "discarded", "undeliverable"})
+BY_ORDER: Final = frozenset({"install_deleted", "reply_deleted"})
+"""Deaths of entries that an operator has ordered: nobody is told of them."""
+TOLD: Final = {
+    "degraded": "delivery.degraded",
+    "paused": "delivery.paused",
+    "ok": "delivery.recovered",
+}
+"""The notice that tells of an endpoint's new state."""
 
 
 class BrokenInvariantError(AssertionError):
@@ -109,6 +117,7 @@ class Watch:
         return rows
 
     def _check_changes(self, rows: dict[Key, Row], now: int) -> None:
+        fresh = [(key, row) for key, row in rows.items() if key not in self.seen]
         for key, row in rows.items():
             before = self.seen.get(key)
             if before is None or before is row:
@@ -116,6 +125,8 @@ class Watch:
                     _need(row["story"] not in self.deleted_runs, "a run ends once", "it came back")
                 continue
             self._check_change(key, before, row, now)
+            if key[1] == "DELIVERY" and row.get("state") != before.get("state"):
+                _check_told(row, fresh)
         for key, before in self.seen.items():
             if key not in rows and key[1].startswith("PEND#"):
                 self.deleted_runs.add(before["story"])
@@ -305,6 +316,7 @@ def _check_outbox(pk: str, conversation: dict[str, Row], rows: dict[Key, Row]) -
             pending = pending_before = True
             _need(entry["sequence"] >= outbox["head"], "the head is a lower bound", entry)
         _check_attempts(entry, rows)
+        _check_death(entry, rows)
     if pending:
         _check_outbox_mark(pk, outbox, rows)
 
@@ -336,6 +348,20 @@ def _released(source: str, rows: dict[Key, Row]) -> bool:
     return any(
         sk.startswith("RELEASE#") and row["source"] == source for (_, sk), row in rows.items()
     )
+
+
+def _check_told(endpoint: Row, fresh: list[tuple[Key, Row]]) -> None:
+    """A change of an endpoint's state came with its notice, or an operator made it."""
+    kinds = {row["kind"] for (_, sk), row in fresh if sk == "NOTICE"}
+    by_operator = any(pk.startswith("AUDIT#") for (pk, _), _ in fresh)
+    state = endpoint.get("state", "ok")
+    _need(by_operator or TOLD[state] in kinds, "an endpoint's change is told of", (state, kinds))
+
+
+def _check_death(entry: Row, rows: dict[Key, Row]) -> None:
+    if entry["state"] == "dead" and entry["state_reason"] not in BY_ORDER:
+        notice = rows.get(("NOTICE#" + entry.get("notice_id", "")[4:], "NOTICE"))
+        _need(notice is not None, "an entry's death is told of", entry)
 
 
 def _check_attempts(entry: Row, rows: dict[Key, Row]) -> None:

@@ -263,6 +263,14 @@ def outage(make: Callable[[], World]) -> Iterator[World]:
     world.run_until_done(2 * 3600)
 
 
+def refusing(make: Callable[[], World]) -> Iterator[World]:
+    world = make()
+    yield world
+    world.receiver.answers = lambda *_: answer(400)
+    world.say("A", "a-1")
+    world.run_until_done(3600)
+
+
 @dataclass(frozen=True)
 class Rule:
     """One rule, how it is switched off, and what the simulation then says is broken."""
@@ -294,6 +302,10 @@ def _never_lost(item: Parameters) -> Parameters:
 
 def _no_release(parameters: Parameters) -> Parameters | None:
     return None if sort_key(parameters).startswith("RELEASE") else parameters
+
+
+def _no_notice(parameters: Parameters) -> Parameters | None:
+    return None if sort_key(parameters) == "NOTICE" else parameters
 
 
 def _one_deduplication_id(parameters: Parameters) -> Parameters:
@@ -434,6 +446,18 @@ RULES = (
         plainly,
         ringing(_one_deduplication_id),
         {"sweeping": False, "answers": always_ok},
+    ),
+    Rule(
+        "a death is told of in its own transaction",
+        ("an entry's death is told of",),
+        refusing,
+        loose(loosen=_no_notice),
+    ),
+    Rule(
+        "an endpoint's change is told of in its own transaction",
+        ("an endpoint's change is told of",),
+        outage,
+        loose(loosen=_no_notice),
     ),
     Rule("sweeps run", ("work is done in time",), unrung, world={"sweeping": False}),
     Rule(

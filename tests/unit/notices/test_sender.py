@@ -18,6 +18,7 @@ from mesh.kernel.clock import DAY_MS, SystemClock
 from mesh.kernel.errors import Failed
 from mesh.kernel.ids import story_of
 from mesh.notices.sender import NoticeSender
+from mesh.notices.webhook import WebhookPosts
 from mesh.records.notice import NoticeKind
 from mesh.security.egress import EgressFailureKind, Reply
 from mesh.storage import keys
@@ -81,18 +82,27 @@ class Sending:
         self.sender = NoticeSender(
             table=self.system.table,
             bus=DeafBus(EventBus(lambda: clients.events, settings.event_bus), deaf),
-            webhook=self._opened,
-            egress=self.system.egress,
+            posts=WebhookPosts(
+                table=self.system.table,
+                webhook=self._opened,
+                egress=self.system.egress,
+                clock=self.clock,
+                random=self.system.random,
+                log=self.log,
+                own_hosts=("mesh.example",),
+                instance_hosts=lambda: self.hosts,
+            ),
             bell=self.bell,
             clock=self.clock,
             random=self.system.random,
             log=self.log,
             environment="test",
-            own_hosts=("mesh.example",),
-            instance_hosts=lambda: self.hosts,
         )
+        self.notice_id = self.put()
+
+    def put(self) -> str:
+        """Puts a notice down, and answers its id."""
         ulid = self.system.ids.ulid()
-        self.notice_id = f"ntc_{ulid}"
         self.system.table.write(
             notice_write(
                 ulid,
@@ -105,12 +115,13 @@ class Sending:
                 figures={"attempts": 3},
             )
         )
+        return f"ntc_{ulid}"
 
     def _opened(self) -> OperatorWebhook | None:
         return self.webhook()
 
-    def work(self) -> None:
-        self.sender.work(self.notice_id, self.clock.now_ms() + 60_000)
+    def work(self, notice_id: str | None = None) -> None:
+        self.sender.work(notice_id or self.notice_id, self.clock.now_ms() + 60_000)
 
     def until_done(self, hours: int = 30) -> None:
         """Rings as the sweep would: whenever the mark is due."""
@@ -122,8 +133,8 @@ class Sending:
             self.work()
         raise AssertionError("somebody still waits for the notice")
 
-    def row(self) -> dict[str, Any]:
-        item = self.system.table.get(keys.notice(story_of(self.notice_id)))
+    def row(self, notice_id: str | None = None) -> dict[str, Any]:
+        item = self.system.table.get(keys.notice(story_of(notice_id or self.notice_id)))
         assert item is not None
         return item
 
@@ -290,6 +301,84 @@ def test_a_worker_that_was_overtaken_changes_nothing_and_the_receiver_sees_one_i
     assert (row["tries"], "due_pk" in row) == (0, False)
 
 
+def test_a_webhook_that_hangs_is_tried_by_one_notice_at_a_time_however_many_wait() -> None:
+    def hangs(_: Call) -> Reply:
+        sending.clock.forward(10)
+        raise failure(EgressFailureKind.TIMEOUT)
+
+    sending = Sending(hangs)
+    waiting = [sending.notice_id, *(sending.put() for _ in range(11))]
+    began = sending.clock.ms
+    rounds = 0
+    while sending.clock.ms < began + 3_600_000:
+        for each in waiting:
+            sending.work(each)
+        sending.clock.ms = max(sending.clock.ms + 1_000, *[sending.row(waiting[-1])["not_before"]])
+        rounds += 1
+    assert rounds > 5
+    assert len(sending.posts) <= rounds
+    assert len(sending.posts) <= 12, "the distance grows to ten minutes"
+    assert len(sending.events) == 12, "the bus waits for nobody"
+
+    sending.system.egress.script(URL, answer(204))
+    sending.clock.forward(1_200)
+    for each in waiting:
+        sending.work(each)
+    taken = [each for each in waiting if "due_pk" not in sending.row(each)]
+    assert len(taken) > 4, "what only waited its turn goes with the first success"
+    sending.clock.forward(7_200)
+    for each in waiting:
+        sending.work(each)
+    assert not [each for each in waiting if "due_pk" in sending.row(each)]
+    assert sending.system.rows("WEBHOOK#") == []
+
+
+def test_posts_that_fail_at_once_count_as_one_failure() -> None:
+    def fails(_: Call) -> Reply:
+        if others:
+            sending.work(others.pop())
+        return answer(500)
+
+    sending = Sending(fails)
+    others = [sending.put() for _ in range(5)]
+    sending.work()
+    assert len(sending.posts) == 6
+    (health,) = sending.system.rows("WEBHOOK#")
+    assert health["failures"] == 1
+
+
+def test_a_webhook_that_was_changed_begins_anew() -> None:
+    sending = Sending(answer(500))
+    sending.work()
+    other = sending.put()
+    sending.work(other)
+    assert len(sending.posts) == 1
+    moved = "https://pager.example/moved"
+    sending.system.egress.script(moved, answer(204))
+    sending.webhook = lambda: OperatorWebhook(moved)
+    another = sending.put()
+    sending.work(another)
+    assert "due_pk" not in sending.row(another)
+
+
+def test_a_worker_that_dies_at_a_failing_webhook_keeps_the_others_from_it_for_seconds() -> None:
+    def dies(_: Call) -> Reply:
+        raise Killed
+
+    sending = Sending(answer(500), dies, answer(204))
+    sending.work()
+    other = sending.put()
+    sending.clock.ms = sending.row()["not_before"]
+    with pytest.raises(Killed):
+        sending.work()
+    sending.work(other)
+    assert len(sending.posts) == 2
+    sending.clock.forward(20)
+    sending.work(other)
+    assert len(sending.posts) == 3
+    assert "due_pk" not in sending.row(other)
+
+
 def test_an_unknown_notice_is_nothing() -> None:
     sending = Sending()
     for notice_id in ("ntc_", "ntc_1", sending.system.ids.mint("ntc")):
@@ -305,6 +394,7 @@ def test_a_death_at_any_call_repeats_one_part_at_most() -> None:
         "GetItem",
         "PutEvents",
         "UpdateItem",
+        "GetItem",
         "UpdateItem",
     ]
     whens: tuple[When, ...] = ("before", "after")
@@ -315,7 +405,7 @@ def test_a_death_at_any_call_repeats_one_part_at_most() -> None:
             sending.work()
         sending.until_done()
         assert len(sending.events) == (2 if place in {(2, "after"), (3, "before")} else 1), place
-        assert len(sending.posts) == (2 if place == (4, "before") else 1), place
+        assert len(sending.posts) == (2 if place == (5, "before") else 1), place
         assert {event["notice_id"] for event in sending.events} == {sending.notice_id}
         assert {post.headers["webhook-id"] for post in sending.posts} == {sending.notice_id}
 

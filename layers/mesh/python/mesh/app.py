@@ -235,6 +235,7 @@ def _chore_worker(ports: Ports) -> Handler:
     from mesh.jobs.worker import JobWorker
     from mesh.kernel.limits import CHORES_STOP_BEFORE_LIMIT_MS
     from mesh.notices.sender import NoticeSender
+    from mesh.notices.webhook import WebhookPosts
     from mesh.records.job import JobKind
     from mesh.security.egress.contract import judge_of
     from mesh.storage.doorbells import answer_doorbells
@@ -280,18 +281,25 @@ def _chore_worker(ports: Ports) -> Handler:
         audit=audit,
         log=log,
     )
+    posts = WebhookPosts(
+        table=ports.table,
+        webhook=partial(open_webhook, ports.table, ports.instance_keys),
+        egress=egress,
+        clock=ports.clock,
+        random=ports.random,
+        log=log,
+        own_hosts=settings.own_hosts,
+        instance_hosts=hosts,
+    )
     sender = NoticeSender(
         table=ports.table,
         bus=EventBus(lambda: ports.clients.events, settings.event_bus),
-        webhook=partial(open_webhook, ports.table, ports.instance_keys),
-        egress=egress,
+        posts=posts,
         bell=ports.bell,
         clock=ports.clock,
         random=ports.random,
         log=log,
         environment=settings.environment,
-        own_hosts=settings.own_hosts,
-        instance_hosts=hosts,
     )
     by_prefix = {"job": jobs.work, "ins": enabler.work, "ntc": sender.work}
 

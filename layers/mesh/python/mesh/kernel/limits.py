@@ -195,6 +195,8 @@ ENABLING_GIVEN_MS: Final = MINUTE_MS
 CHORES_STOP_BEFORE_LIMIT_MS: Final = 25_000
 NOTICE_TRIED_MS: Final = DAY_MS
 """How long a notice is tried that somebody does not take."""
+WEBHOOK_FAILURES_COUNTED: Final = 4
+"""So far does the distance grow at which a failing operator webhook is tried: to ten minutes."""
 
 # ---- the operator API
 

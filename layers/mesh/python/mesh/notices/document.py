@@ -37,6 +37,16 @@ def detail_of(notice: Notice, environment: str) -> str:
     )
 
 
+def told(notice: Notice) -> dict[str, str | None]:
+    """What a log says of a notice."""
+    return {
+        "chore_id": notice.notice_id,
+        "action": notice.kind.value,
+        "agent_id": notice.agent_id,
+        "install_id": notice.install_id,
+    }
+
+
 def headers_of(notice: Notice, secret: str, body: bytes, now_ms: int) -> dict[str, str]:
     """All headers of one post: a message of Standard Webhooks 1.0.0, signed now.
 

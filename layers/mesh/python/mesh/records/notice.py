@@ -47,5 +47,16 @@ class Notice(Mark, frozen=True, kw_only=True):
     """When the operator's webhook took it."""
     tries: int = 0
     """Attempts after which somebody had not taken it yet."""
+    tried_since: int | None = None
+    """When the first of them was."""
     not_before: int = 0
     """When the next attempt may begin; a ring that comes earlier is nothing."""
+
+
+class WebhookHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How the operator's webhook does; no row while it takes what it is sent."""
+
+    failures: int = 0
+    """In a row, those that were under way at once counted as one."""
+    not_before: int = 0
+    """When the next notice may try it."""

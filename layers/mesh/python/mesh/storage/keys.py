@@ -27,6 +27,7 @@ name is of a few short ASCII characters, and comes last.
     AUDIT#<day>#<shard>      <ulid>
     JOB#<ulid>               JOB                         a long change, and how far it is
     NOTICE#<ulid>            NOTICE                      what the operator should be told
+    NOTICES                  WEBHOOK#<hash>              a webhook of operators that fails
     INSTANCE                 KEY, REWRAP, SETTINGS, EPOCH, SWEEP#<shard>
     INSTANCE#MODEL_KEYS      <kind>
 
@@ -247,6 +248,11 @@ def job(ulid: str) -> Key:
 
 def notice(ulid: str) -> Key:
     return Key(f"NOTICE#{ulid}", NOTICE)
+
+
+def webhook_health(url: str) -> Key:
+    """How an operator webhook does; another URL begins anew."""
+    return Key("NOTICES", "WEBHOOK#" + hashed("webhook", url))
 
 
 def instance_key() -> Key:
