@@ -332,6 +332,12 @@ FUNCTIONS: tuple[Function, ...] = (
         table=CHANGE,
         secrets=frozenset({Secrets.OPEN, Secrets.SEAL, Secrets.SEAL_INSTANCE_VALUES}),
     ),
+    _operator(
+        "doctor",
+        ("GET", "/api/instance/doctor"),
+        table=READ | {Allow.INDEXES},
+        secrets=frozenset({Secrets.OPEN}),
+    ),
     Function(
         name="operator_bootstrap",
         timeout_s=29,

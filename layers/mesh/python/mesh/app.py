@@ -355,6 +355,7 @@ _BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
             "audit",
             "instance",
             "instance_settings",
+            "doctor",
             "bootstrap",
         )
     },

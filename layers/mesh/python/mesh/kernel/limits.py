@@ -215,6 +215,23 @@ DELIVERY_COUNT_ENTRIES: Final = 200
 """How far back the counts of waiting and dead entries look: the newest so many entries of an agent.
 """
 
+# ---- the doctor
+
+DOCTOR_AGENTS_PER_REQUEST: Final = 10
+DOCTOR_CONNECTORS_PER_REQUEST: Final = 10
+DOCTOR_SHARDS_PER_REQUEST: Final = 16
+DOCTOR_DUE_PER_SHARD: Final = 20
+DOCTOR_OPERATORS_MAX: Final = 200
+DOCTOR_REFUSALS_PER_DAY: Final = 20
+DOCTOR_SWEEP_LATE_MS: Final = 3 * MINUTE_MS
+DOCTOR_LATE_MS: Final = 45 * MINUTE_MS
+"""Longer than the sweep waits before it rings again for what its last rings did not help."""
+DOCTOR_STUCK_MS: Final = 5 * MINUTE_MS
+DOCTOR_TOKEN_ENDS_MS: Final = 14 * DAY_MS
+DOCTOR_SECRET_OLD_MS: Final = 365 * DAY_MS
+DOCTOR_SKEW_S: Final = 60
+DOCTOR_CAP_SHARE: Final = 0.9
+
 # ---- how long things are kept
 
 MESSAGES_KEPT_DAYS: Final = 90
@@ -247,6 +264,7 @@ EGRESS_ADDRESSES_MAX: Final = 3
 
 # ---- relations that must hold, whoever changes a number
 
+assert SWEEP_BACKOFF_MS[-1] < DOCTOR_LATE_MS, "what is rung for is no finding"
 assert CLAIM_KEPT_MS > REPLAY_WINDOW_MS, "a claim outlives every replay of a signed request"
 assert CLAIM_KEPT_MS >= 7 * DAY_MS, "callers are promised seven days, however short words are kept"
 assert ENTRY_KEPT_DAYS_MIN * DAY_MS > ENTRY_AGE_MS_MAX, "an entry is kept until its end"

@@ -28,6 +28,7 @@ RESOURCES: Final = (
     "audit",
     "instance",
     "instance_settings",
+    "doctor",
 )
 """The functions that have routes: each is one module of this package, its routes in `ROUTES`."""
 

@@ -41,6 +41,11 @@ class KmsWrapper:
         plaintext: bytes = answer["Plaintext"]
         return plaintext
 
+    def wrapped_by(self, wrapped: bytes, context: dict[str, str]) -> str:
+        """The ARN of the KMS key that opens `wrapped`; what it holds is dropped. Raises Failed."""
+        arn: str = self._call("decrypt", CiphertextBlob=wrapped, EncryptionContext=context)["KeyId"]
+        return arn
+
     def rewrap(self, wrapped: bytes, context: dict[str, str]) -> bytes:
         """The same key material wrapped by this key, by the newest of its material; nothing leaves
         KMS in the clear.

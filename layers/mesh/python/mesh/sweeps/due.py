@@ -108,10 +108,11 @@ class DueSweep:
             this.partition = keys.due_shard(shard)
             reached += self._passed(partial(self._sweep_shard, this))
             self._passed(partial(self._idle.give_back, shard, this.stop_at))
-        if stopped is not None or first != 0:
-            self._table.write(put(keys.sweep_place(_PLACE), {"shard": stopped or 0}))
         if not reached:
             raise Failed("unavailable", "no shard could be swept; the next pass tries again")
+        # Where the next pass begins, and when this one ended: the doctor looks at that.
+        place = {"shard": stopped or 0, "at": self._clock.now_ms()}
+        self._table.write(put(keys.sweep_place(_PLACE), place))
         self._metrics(
             {
                 Metric.SWEEP_HEARTBEAT: 1,

@@ -19,6 +19,7 @@ from mesh.operator.cli import (
     agents,
     connectors,
     conversations,
+    doctor,
     happened,
     instance,
     jobs,
@@ -43,6 +44,7 @@ class _Mesh(Sections):
         ("What happened", ("explain", "conversation", "run", "outbox", "job", "audit")),
         ("The third party's side", ("send", "verify")),
         ("The instance", ("instance", "operator", "secret", "restore", "smoke")),
+        ("The instance", ("doctor", "operator", "secret", "restore", "smoke")),
     )
 
 
@@ -78,6 +80,7 @@ for _command in (
     vault.group,
     secret_commands.group,
     restore.group,
+    doctor.doctor,
     operators.group,
     operators.login,
     operators.whoami,

@@ -1,0 +1,281 @@
+"""The doctor: what it finds, that its commands mend it, and that it opens, changes and shows
+nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mesh.control.instance_key import CONTEXT
+from mesh.kernel.clock import DAY_MS, MINUTE_MS
+from mesh.storage import keys
+from mesh.storage.clients import SessionClients
+from mesh.storage.kms import KmsWrapper
+from mesh.storage.writes import update
+from tests.fakes.egress import answer
+from tests.fakes.operators import Api, admin, error_of, minted
+from tests.fakes.system import Made, System
+
+DOCTOR = "/api/instance/doctor"
+
+
+class Patient:
+    """An instance that is well: its sweep runs, and it has two admins."""
+
+    def __init__(self) -> None:
+        self.system = System()
+        self.made = self.system.make_install()
+        self.api = admin(self.system)
+        body = {"name": "second", "role": "admin", "expires_in_days": 3650}
+        self.other = Api(self.system, self.api.ok("POST", "/api/operators", body)["token"])
+        self.api.ok("POST", "/api/operators", body | {"name": "bootstrap"})
+        self.system.stack.tick()
+
+    @property
+    def one(self) -> str:
+        return f"/api/connectors/{self.made.install_id}"
+
+    def findings(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor = ""
+        while True:
+            page = self.other.ok("GET", DOCTOR + cursor)
+            found += page["items"]
+            if page["next_cursor"] is None:
+                return found
+            cursor = f"?cursor={page['next_cursor']}"
+
+    def codes(self) -> set[str]:
+        return {each["code"] for each in self.findings()}
+
+    def row(self, key: keys.Key, **values: Any) -> None:
+        sets = ", ".join(f"#{name} = :{name}" for name in values)
+        self.system.table.write(update(key, f"SET {sets}", **values))
+
+
+def test_an_instance_that_is_well_has_no_findings() -> None:
+    assert Patient().findings() == []
+
+
+def test_the_doctor_is_an_admins() -> None:
+    patient = Patient()
+    for role in ("operator", "viewer"):
+        assert error_of(minted(patient.api, role, ["ada"])("GET", DOCTOR)) == "forbidden"
+
+
+# ---- what is found, and what mends it
+
+
+def held(patient: Patient) -> None:
+    patient.api.ok("POST", "/api/instance/restore/finish")
+    patient.other = patient.api
+    patient.system.run(60, step_s=10)
+
+
+def failed_to_enable(patient: Patient) -> None:
+    patient.api.ok("POST", f"{patient.one}/disable")
+    patient.system.receiver(answer(500), answer(204))
+    assert patient.api.ok("POST", f"{patient.one}/enable")["state"] == "error"
+
+
+def paused_delivery(patient: Patient) -> None:
+    patient.system.receiver(answer(410), answer(204))
+    patient.system.say(patient.made, "hello")
+    patient.system.run(10, step_s=5)
+
+
+def gave_up(patient: Patient) -> None:
+    patient.system.receiver(*[answer(404)] * 5, answer(204))
+    patient.system.say(patient.made, "hello")
+    patient.system.run(3600, step_s=60)
+
+
+def enable(patient: Patient) -> None:
+    patient.api.ok("POST", f"{patient.one}/enable", {})
+
+
+def resume(patient: Patient) -> None:
+    patient.api.ok("POST", f"{patient.one}/resume-delivery")
+
+
+def replay(patient: Patient) -> None:
+    patient.api.ok("POST", f"{patient.one}/outbox/replay", {"status": ["dead"]})
+    patient.system.run(120, step_s=10)
+
+
+def rotated(patient: Patient) -> None:
+    patient.api.ok("POST", f"{patient.one}/rotate", {})
+
+
+def pause_agent(patient: Patient) -> None:
+    patient.api.ok("POST", "/api/agents/ada/pause")
+
+
+def resume_agent(patient: Patient) -> None:
+    patient.api.ok("POST", "/api/agents/ada/resume")
+
+
+def another_model(patient: Patient) -> None:
+    body = {"model": {"kind": "anthropic", "name": "m"}, "version": 1}
+    patient.api.ok("PUT", "/api/agents/ada", body)
+
+
+def give_key(patient: Patient) -> None:
+    patient.api.ok("PUT", "/api/agents/ada/model-key", {"value": "canary-model-key"})
+
+
+def damaged(patient: Patient) -> None:
+    patient.row(keys.secret(patient.made.install_id, 1), blob=b"damaged")
+
+
+def rotate_at_once(patient: Patient) -> None:
+    patient.api.ok("POST", f"{patient.one}/rotate", {"overlap_seconds": 0, "force": True})
+
+
+def small_cap(patient: Patient) -> None:
+    shown = patient.api.ok("GET", patient.one)
+    body = {"name": "x", "caps": shown["caps"] | {"conversations": 1}, "version": 1}
+    patient.api.ok("PUT", patient.one, body)
+    patient.system.say(patient.made, "hello")
+    patient.system.settle()
+
+
+def greater_cap(patient: Patient) -> None:
+    shown = patient.api.ok("GET", patient.one)
+    body = {"name": "x", "caps": shown["caps"] | {"conversations": 2}, "version": 2}
+    patient.api.ok("PUT", patient.one, body)
+
+
+def end_overlap(patient: Patient) -> None:
+    patient.api.ok("POST", f"{patient.one}/end-overlap")
+
+
+def older_key(patient: Patient) -> None:
+    """The instance key is wrapped by a master key that is not the newest."""
+    system = patient.system
+    clients = SessionClients(system.aws.session())
+    older = KmsWrapper(lambda: clients.kms, system.aws.create_key("older"))
+    row = system.table.get(keys.instance_key()) or {}
+    patient.row(keys.instance_key(), wrapped=older.rewrap(row["wrapped"], CONTEXT))
+
+
+def rewrap(patient: Patient) -> None:
+    patient.api.ok("POST", "/api/instance/rewrap")
+
+
+def token_that_ends(patient: Patient) -> None:
+    body = {"name": "Grace", "role": "viewer", "expires_in_days": 7}
+    patient.api.ok("POST", "/api/operators", body)
+
+
+def another_token(patient: Patient) -> None:
+    patient.api.ok("POST", "/api/operators", {"name": "Grace", "role": "viewer"})
+
+
+MENDED: dict[str, tuple[Callable[[Patient], None], str, str, Callable[[Patient], None]]] = {
+    "connector_held": (held, "warning", "mesh connector enable ins", enable),
+    "connector_error": (failed_to_enable, "error", "mesh connector enable ins", enable),
+    "delivery_paused": (paused_delivery, "error", "mesh connector resume-delivery ins", resume),
+    "replies_dead": (gave_up, "warning", "mesh outbox replay --connector ins", replay),
+    "overlap_open": (rotated, "note", "mesh connector end-overlap ins", end_overlap),
+    "agent_paused": (pause_agent, "note", "mesh agent resume ada", resume_agent),
+    "model_key_missing": (
+        another_model,
+        "error",
+        "mesh agent update ada --model-key-stdin",
+        give_key,
+    ),
+    "secret_unopenable": (damaged, "error", "mesh connector rotate ins", rotate_at_once),
+    "cap_nearly_reached": (small_cap, "warning", "mesh connector update ins", greater_cap),
+    "not_rewrapped": (older_key, "warning", "mesh secret rewrap", rewrap),
+    "token_ends": (
+        token_that_ends,
+        "warning",
+        "mesh operator create Grace --role viewer",
+        another_token,
+    ),
+}
+
+
+@pytest.mark.parametrize("code", MENDED)
+def test_what_is_found_is_mended_by_the_command_that_is_named(code: str) -> None:
+    patient = Patient()
+    harm, severity, command, mend = MENDED[code]
+    harm(patient)
+    (finding,) = [each for each in patient.findings() if each["code"] == code]
+    assert finding["severity"] == severity
+    assert finding["command"].replace(patient.made.install_id, "ins").startswith(command)
+    mend(patient)
+    assert code not in patient.codes()
+
+
+def test_a_sweep_that_stopped_and_work_that_waits_for_it_are_found() -> None:
+    patient = Patient()
+    patient.system.say(patient.made, "hello")
+    patient.system.clock.forward(3600)
+    assert patient.codes() >= {"sweep_late", "work_late"}
+    patient.system.run(300, step_s=60)
+    assert patient.findings() == []
+
+
+def test_a_long_change_that_does_not_move_is_found() -> None:
+    patient = Patient()
+    job = patient.api.ok("POST", "/api/instance/restore/finish")["job_id"]
+    patient.other = patient.api
+    patient.system.clock.forward(3600)
+    found = {each["code"]: each for each in patient.findings()}
+    assert found["job_stuck"]["command"] == f"mesh job show {job}"
+    assert found["restore_running"]["subject"] == job
+
+
+def test_old_secrets_one_admin_and_callers_with_wrong_clocks_are_found() -> None:
+    patient = Patient()
+    late = str(patient.system.clock.now_ms() // 1000 - 400)
+    assert patient.system.post(patient.made, b"{}", timestamp=late).status == 401
+    (clock,) = patient.findings()
+    assert (clock["code"], clock["severity"]) == ("caller_clock", "warning")
+    assert "400 s behind" in clock["text"]
+    who = patient.api.ok("GET", "/api/whoami")["id"]
+    for each in patient.api.ok("GET", "/api/operators")["items"]:
+        if each["id"] not in (who, patient.other.ok("GET", "/api/whoami")["id"]):
+            patient.api.ok("DELETE", f"/api/operators/{each['id']}")
+    patient.other.ok("DELETE", f"/api/operators/{who}")
+    patient.system.clock.forward(366 * DAY_MS / 1000)
+    assert patient.codes() >= {"one_admin", "secret_old"}
+
+
+def test_a_key_that_cannot_be_used_is_one_finding_and_not_one_for_each_connector() -> None:
+    patient = Patient()
+    patient.system.make_install()
+    patient.system.clock.forward(6 * MINUTE_MS / 1000)  # longer than a function keeps it open
+    patient.system.aws.kms.call("DisableKey", {"KeyId": patient.system.stack.settings.secrets_key})
+    codes = [each["code"] for each in patient.findings() if each["code"] != "sweep_late"]
+    assert codes == ["instance_key_unopenable"]
+
+
+def test_it_goes_through_more_agents_and_connectors_than_one_request_looks_at() -> None:
+    patient = Patient()
+    for number in range(12):
+        agent = patient.system.make_agent(f"agent-{number:02d}")
+        patient.api.ok("POST", f"/api/agents/{agent.slug}/pause")
+    many = patient.system.make_agent("many")
+    urlless: list[Made] = [patient.system.make_install(url=None, agent=many) for _ in range(23)]
+    found = patient.findings()
+    assert sum(each["code"] == "agent_paused" for each in found) == 12
+    told = [each["subject"] for each in found if each["code"] == "no_delivery_url"]
+    assert sorted(told) == sorted(made.install_id for made in urlless)
+
+
+def test_nothing_is_changed_and_nothing_that_was_opened_is_shown() -> None:
+    patient = Patient()
+    rows = list(_stored(patient))
+    told = json.dumps(patient.findings())
+    assert list(_stored(patient)) == rows
+    assert patient.made.secret not in told
+
+
+def _stored(patient: Patient) -> Iterator[str]:
+    return (repr(sorted(item.items())) for item in patient.system.aws.items())
