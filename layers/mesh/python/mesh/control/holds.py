@@ -99,5 +99,5 @@ def release_page(
 
 
 def _owner(key: Key) -> str:
-    """What a mark is sharded by: the conversation's id."""
-    return key.pk.removeprefix("CONV#")
+    """What a mark is sharded by: the conversation's id, or the story of a replay."""
+    return key.pk.partition("#")[2]

@@ -193,12 +193,15 @@ class Endpoints:
                 return found.state
             # It degraded while this request was under way: what was parked since must come back.
         whole = healthy("#state = :degraded", degraded=EndpointState.DEGRADED.value)
-        release = release_write(
-            keys.install(install_id), keys.degraded(install_id), now, RECOVERY_SPREAD_MS
-        )
+        # Conversations waited in their turn to probe, and replays, which do not probe, among what
+        # is held.
+        releases = [
+            release_write(keys.install(install_id), source, now, RECOVERY_SPREAD_MS)
+            for source in (keys.degraded(install_id), keys.held(install_id))
+        ]
         notice = self._notice(entry, NoticeKind.DELIVERY_RECOVERED, now)
         try:
-            self._table.transact_settled(lambda: [whole, release, notice], TRANSACTION_TRIES)
+            self._table.transact_settled(lambda: [whole, *releases, notice], TRANSACTION_TRIES)
         except Cancelled:
             # The slot's lease ran out, or somebody else brought it back or paused it meanwhile.
             return self.read(install_id).state

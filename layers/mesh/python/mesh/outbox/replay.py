@@ -6,6 +6,8 @@ of the ordinary schedule, and then the operator is asked again.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from mesh.kernel.clock import Clock
@@ -65,7 +67,8 @@ class ReplayWorker:
             install.settings.state is not InstallState.ENABLED
             or endpoint.state is not EndpointState.OK
         ):
-            return  # the mark stays, and the sweep's back-off asks again
+            self._park(replay, entry.install_id)
+            return
         try:
             sent = self._outbox.send(
                 replay.conversation_id, entry, install, endpoint, probe=False, replay=True
@@ -86,22 +89,41 @@ class ReplayWorker:
         else:
             self._again(replay)
 
+    def _park(self, replay: Replay, install_id: str) -> None:
+        """Takes the mark out of the sweep's way while nothing may be sent.
+
+        Whatever lets deliveries go on orders the release of what is held, as of conversations.
+        """
+        self._change(
+            replay,
+            "SET #due_pk = :due_pk, #due_at = :due_at",
+            "#requested_at = :requested_at",
+            due_pk=keys.held(install_id),
+            due_at=replay.requested_at,
+            requested_at=replay.requested_at,
+        )
+
     def _again(self, replay: Replay) -> None:
         wait_ms = delay_ms(replay.tries + 1, self._random)
+        moved = self._change(
+            replay,
+            "SET #tries = :tries, #due_pk = :due_pk, #due_at = :due_at",
+            "#tries = :seen",
+            tries=replay.tries + 1,
+            due_pk=keys.due(replay.story),
+            due_at=self._clock.now_ms() + wait_ms,
+            seen=replay.tries,
+        )
+        if moved:
+            self._bell.delivery_later(replay.conversation_id, -(-wait_ms // 1000), replay.story)
+
+    def _change(self, replay: Replay, expression: str, condition: str, **values: Any) -> bool:
+        """Whether the order was changed; False when it was done, or ordered again, meanwhile."""
         try:
-            self._table.write(
-                update(
-                    keys.replay(replay.story),
-                    "SET #tries = :tries, #due_at = :due_at",
-                    "#tries = :seen",
-                    tries=replay.tries + 1,
-                    due_at=self._clock.now_ms() + wait_ms,
-                    seen=replay.tries,
-                )
-            )
+            self._table.write(update(keys.replay(replay.story), expression, condition, **values))
         except ConditionFailed:
-            return
-        self._bell.delivery_later(replay.conversation_id, -(-wait_ms // 1000), replay.story)
+            return False
+        return True
 
     def _done(self, replay: Replay) -> None:
         try:

@@ -294,7 +294,7 @@ def due_shard(shard: int) -> str:
 
 def held(owner_id: str) -> str:
     """Where the marks of a paused agent's or a disabled install's work wait, out of the sweep's
-    way."""
+    way; and those of replays while their install's endpoint is degraded or paused."""
     return f"HELD#{owner_id}"
 
 
