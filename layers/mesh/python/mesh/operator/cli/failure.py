@@ -6,6 +6,7 @@ try again later.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from mesh.operator.client import ApiError, UnreachableError
@@ -15,14 +16,18 @@ USAGE: Final = 2
 LATER: Final = 3
 
 _LISTS: Final = (
-    ("/api/agents", "mesh agent list"),
-    ("/api/connectors", "mesh connector list"),
-    ("/api/outbox", "mesh outbox list"),
-    ("/api/runs", "mesh run list"),
-    ("/api/explain", "mesh run list"),
-    ("/api/operators", "mesh operator list"),
+    (re.compile(r"/api/agents/([^/?]+)/vault/"), r"mesh vault list --agent \1"),
+    (re.compile(r"/api/agents/([^/?]+)/model-key"), r"mesh agent show \1"),
+    (re.compile(r"/api/agents/([^/?]+)/actors/"), r"mesh conversation list --agent \1"),
+    (re.compile(r"/api/agents"), "mesh agent list"),
+    (re.compile(r"/api/connectors"), "mesh connector list"),
+    (re.compile(r"/api/conversations"), "mesh conversation list"),
+    (re.compile(r"/api/outbox"), "mesh outbox list"),
+    (re.compile(r"/api/(?:runs|explain)"), "mesh run list"),
+    (re.compile(r"/api/operators"), "mesh operator list"),
 )
-"""Where to look for what was not found."""
+"""Where to look for what was not found, by the innermost thing that the path names: the first that
+fits. Where that list has no owner either, its own failure names the next."""
 
 
 class CommandError(Exception):
@@ -49,7 +54,7 @@ def of_api(error: ApiError) -> CommandError:
     elif error.status == 404 and not error.code:
         text = "this address has no such route: is MESH_URL the gateway of a Mesh of this version?"
     elif error.status == 404:
-        text += next((f"; see: {command}" for root, command in _LISTS if root in error.path), "")
+        text += _where_to_look(error.path)
     elif error.status == 403:
         text += "; see: mesh whoami"
     elif error.later:
@@ -58,6 +63,15 @@ def of_api(error: ApiError) -> CommandError:
     if error.request_id and error.status not in (401, 404, 422):
         text += f" [{error.request_id}]"
     return CommandError(text, LATER if error.later else REFUSED)
+
+
+def _where_to_look(path: str) -> str:
+    """The command that lists what the path names, as the end of a line; nothing where none does."""
+    for named, command in _LISTS:
+        found = named.search(path)
+        if found is not None:
+            return f"; see: {found.expand(command)}"
+    return ""
 
 
 def of_silence(error: UnreachableError, idempotency_key: str | None = None) -> CommandError:
