@@ -272,7 +272,7 @@ FUNCTIONS: tuple[Function, ...] = (
         ("GET", "/api/connectors/{id}/refusals"),
         table=CHANGE | {Allow.INDEXES},
         secrets=frozenset({Secrets.OPEN, Secrets.SEAL}),
-        rings=("turns", "deliveries"),
+        rings=("turns", "deliveries", "chores"),
         posts_out=True,
     ),
     _operator(

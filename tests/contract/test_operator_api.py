@@ -546,6 +546,7 @@ def test_a_change_of_host_with_replies_waiting_asks_what_becomes_of_them() -> No
     assert instance.operator("PUT", path, same_host).status == 200
     changed = instance.operator.ok("PUT", path, {**put, "version": 2, "pending": "discard"})
     assert changed["delivery_url"].startswith("https://other.example/… ")
+    instance.system.settle()
     entries = instance.operator.ok("GET", "/api/agents/bob/outbox")["items"]
     assert [entry["status"] for entry in entries] == ["discarded"]
 
@@ -587,6 +588,7 @@ def test_a_reply_that_was_held_for_longer_than_the_counts_look_back_is_asked_abo
     asked = instance.operator("PUT", path, put)
     assert (asked.status, error_of(asked)) == (409, "state_conflict")
     instance.operator.ok("PUT", path, put | {"pending": "discard"})
+    instance.system.settle()
     shown = instance.operator.every("/api/agents/bob/outbox")
     assert [entry["status"] for entry in shown] == ["discarded"]
 

@@ -254,8 +254,21 @@ class Installs:
         if install.version != version:
             raise version_conflict(install.version)
 
-    def update(self, install: Install, wanted: Wanted, *, version: int, cause: Cause) -> Install:
-        """Replaces the settings. Raises Invalid, Conflict `version_conflict`, Failed."""
+    def update(
+        self,
+        install: Install,
+        wanted: Wanted,
+        *,
+        version: int,
+        cause: Cause,
+        discard_before: int | None = None,
+        also: Sequence[Write] = (),
+    ) -> Install:
+        """Replaces the settings.
+
+        With `discard_before` (Unix ms) what waits and was made earlier is sent nowhere any more.
+        `also` goes into the same transaction. Raises Invalid, Conflict `version_conflict`, Failed.
+        """
         self.check(install, wanted, version=version)
         changes: dict[str, object] = {
             "name": wanted.name,
@@ -266,6 +279,8 @@ class Installs:
             "version": version + 1,
         }
         changes |= self._url_changes(install, wanted, version + 1)
+        if discard_before is not None:
+            changes["discard_before"] = discard_before
         write = assign(
             keys.settings(install.install_id),
             changes,
@@ -281,7 +296,7 @@ class Installs:
             version_after=version + 1,
         )
         try:
-            self._audit.commit([write], cause, deed)
+            self._audit.commit([write, *also], cause, deed)
         except Cancelled:
             stands = self.whole(install.install_id).install
             raise version_conflict(stands.version) from None

@@ -15,7 +15,8 @@ from mesh.operator.connector_actions import ACTIONS
 from mesh.operator.connector_shown import answer, shown
 from mesh.operator.entries import counts
 from mesh.operator.installs import install_of
-from mesh.operator.moving import discard_waiting, host_changes, may_wait
+from mesh.operator.moving import host_changes, may_wait
+from mesh.operator.outbox_orders import job_about
 from mesh.operator.refusals import list_refusals
 from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Listing, Nothing
@@ -29,7 +30,9 @@ from mesh.operator.shapes.connectors import (
 )
 from mesh.records.agent import Agent
 from mesh.records.install import Caps, Engagement, Install, InstallState
+from mesh.records.job import JobKind
 from mesh.records.operator import OperatorRole
+from mesh.records.outbox import EntryState
 
 
 def _list(call: Call, agent: Agent, query: Listing) -> Answer:
@@ -98,7 +101,7 @@ def _put(call: Call, install: Install, body: ConnectorPut) -> Answer:
         raise Refused("forbidden", "only an admin changes allow_hosts")
     url = body.delivery_url if "delivery_url" in body.model_fields_set else KEEP
     wanted = _wanted(body, url)
-    # What cannot be saved is refused before any reply is asked about or discarded for it.
+    # What cannot be saved is refused before any reply is asked about.
     call.plane.installs.check(install, wanted, version=body.version)
     if host_changes(install, url):
         if body.pending is None and may_wait(call, install):
@@ -107,8 +110,27 @@ def _put(call: Call, install: Install, body: ConnectorPut) -> Answer:
                 "replies wait for the old host, or may; say pending: send or discard",
             )
         if body.pending == "discard":
-            discard_waiting(call, install)
+            return _move_without_what_waits(call, install, wanted, body.version)
     call.plane.installs.update(install, wanted, version=body.version, cause=call.cause)
+    return answer(call, call.plane.installs.whole(install.install_id))
+
+
+def _move_without_what_waits(call: Call, install: Install, wanted: Wanted, version: int) -> Answer:
+    """Changes the host, and has what waits discarded, in one transaction.
+
+    From then on delivery itself discards what it comes to of it; the job sees to the rest, which
+    may wait for long.
+    """
+    job = job_about(call, JobKind.DISCARD_ENTRIES, install, frozenset({EntryState.PENDING}))
+    call.plane.installs.update(
+        install,
+        wanted,
+        version=version,
+        cause=call.cause,
+        discard_before=call.plane.deps.clock.now_ms() + 1,
+        also=[call.plane.jobs.order(job)],
+    )
+    call.plane.deps.bell.chore(job.job_id)
     return answer(call, call.plane.installs.whole(install.install_id))
 
 

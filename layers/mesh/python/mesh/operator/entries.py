@@ -9,19 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from mesh.control.audit import Deed
 from mesh.control.rows import record_of
-from mesh.kernel.errors import Conflict
 from mesh.kernel.limits import DELIVERY_COUNT_DAYS, DELIVERY_COUNT_ENTRIES
 from mesh.operator.plane import ControlPlane
-from mesh.operator.route import Call
-from mesh.outbox.entries import discard_write
 from mesh.records.agent import Agent
 from mesh.records.outbox import Entry, EntryState
 from mesh.storage import keys
 from mesh.storage.happened import Place, Walk, in_batches
 from mesh.storage.keys import Key
-from mesh.storage.table import Cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +74,6 @@ def counts(plane: ControlPlane, agent: Agent, install_ids: Sequence[str]) -> dic
                 so_far.pending, so_far.dead + 1, so_far.oldest_pending_at
             )
     return found
-
-
-def discard(call: Call, conversation_id: str, entry: Entry) -> None:
-    """Discards a waiting entry, and lets the next go. Raises Conflict `state_conflict`, Failed."""
-    deed = Deed(action="outbox.discard", target=entry.outbound_id, agent_id=entry.agent_id)
-    try:
-        call.plane.audit.commit([discard_write(conversation_id, entry)], call.cause, deed)
-    except Cancelled:
-        raise Conflict(
-            "state_conflict", "an attempt is in flight, or the entry is done; look at it again"
-        ) from None
-    call.plane.deps.bell.delivery(conversation_id)
 
 
 def conversation_of(key: Key) -> str:

@@ -1,15 +1,15 @@
-"""Owns what becomes of replies that wait when their receiver's host changes.
+"""Owns whether replies wait, or may, that a change of their receiver's host would send elsewhere.
 
-Refuses to send one to a host that it was not made for unless the operator says so.
+Refuses to take what is not known for nothing: a reply that went to another host cannot be taken
+back.
 """
 
 from __future__ import annotations
 
 from mesh.control.installs import Keep, host_of
 from mesh.kernel.clock import DAY_MS
-from mesh.kernel.errors import Conflict
-from mesh.kernel.limits import DISCARDS_PER_REQUEST, LIST_ROWS_PER_REQUEST
-from mesh.operator.entries import discard, standing
+from mesh.kernel.limits import LIST_ROWS_PER_REQUEST
+from mesh.operator.entries import standing
 from mesh.operator.route import Call
 from mesh.records.install import Install
 from mesh.records.outbox import Entry, EntryState
@@ -26,28 +26,12 @@ def host_changes(install: Install, url: str | Keep | None) -> bool:
 
 def may_wait(call: Call, install: Install) -> bool:
     """Whether replies of the install wait, or may: where more rows stand than a request reads, what
-    is not known counts as waiting, because a reply that went to another host cannot be taken back.
-    """
+    is not known counts as waiting."""
     walk = _walk(call, install)
     for number, each in enumerate(standing(call.plane, walk)):
         if number == LIST_ROWS_PER_REQUEST or _is_waiting(each.entry, install):
             return True
     return False
-
-
-def discard_waiting(call: Call, install: Install) -> None:
-    """Discards what waits, each entry with an audit row of its own, before the host changes.
-
-    Raises Conflict when something is left that would go to the new host: put the same again.
-    """
-    done = 0
-    for each in standing(call.plane, _walk(call, install)):
-        if not _is_waiting(each.entry, install):
-            continue
-        if done == DISCARDS_PER_REQUEST:
-            raise Conflict("state_conflict", "more replies wait; put the same again")
-        discard(call, each.conversation_id, each.entry)
-        done += 1
 
 
 def _is_waiting(entry: Entry, install: Install) -> bool:

@@ -13,10 +13,11 @@ from mesh.control.agents import not_found
 from mesh.control.audit import Deed
 from mesh.control.rows import record_of
 from mesh.kernel.clock import rfc3339
+from mesh.kernel.errors import Conflict
 from mesh.kernel.ids import is_minted, story_of
 from mesh.kernel.limits import LIST_ROWS_PER_REQUEST
 from mesh.operator.agents import agent_of
-from mesh.operator.entries import discard, standing, walk_outbox
+from mesh.operator.entries import standing, walk_outbox
 from mesh.operator.outbox_orders import ORDERS
 from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Listing, Nothing
@@ -27,12 +28,13 @@ from mesh.operator.shapes.happened import (
     EntryShown,
     OutboxListing,
 )
-from mesh.outbox.entries import Entries, replay_write
+from mesh.outbox.entries import Entries, discard_write, replay_write
 from mesh.records.agent import Agent
 from mesh.records.outbox import Attempt, Entry, EntryState
 from mesh.records.run import Story
 from mesh.storage import keys
 from mesh.storage.happened import Place
+from mesh.storage.table import Cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,15 @@ def _replay(call: Call, told: Told, _: Nothing) -> Answer:
 
 
 def _discard(call: Call, told: Told, _: Nothing) -> Answer:
-    discard(call, told.story.conversation_id, told.entry)
+    conversation_id = told.story.conversation_id
+    write = discard_write(conversation_id, told.entry)
+    try:
+        call.plane.audit.commit([write], call.cause, _deed("outbox.discard", told.entry))
+    except Cancelled:
+        raise Conflict(
+            "state_conflict", "an attempt is in flight, or the entry is done; look at it again"
+        ) from None
+    call.plane.deps.bell.delivery(conversation_id)
     return Answer(_one(call, Told(told.story, entries(call).find(told.story) or told.entry)))
 
 

@@ -137,16 +137,16 @@ class OutboxWorker:
         install = self.read_install(outbox.install_id)
         if install is None or install.settings.state is InstallState.DELETED:
             return self._end(outbox, entry, EntryState.DEAD, "install_deleted")
+        if entry.created_at < install.settings.discard_before:
+            return self._end(outbox, entry, EntryState.DISCARDED, "operator")
         endpoint = install.endpoint
         if (
             install.settings.state is not InstallState.ENABLED
             or endpoint.state is EndpointState.PAUSED
         ):
             return self._park(outbox, keys.held(outbox.install_id), now)
-        if install.settings.delivery_url is None:
-            return self._end(outbox, entry, EntryState.UNDELIVERABLE, "no_delivery_url")
-        if self._age_ms(entry, endpoint) >= ENTRY_AGE_MS_MAX:
-            return self._end(outbox, entry, EntryState.DEAD, "too_old")
+        if (ends := self._ends(entry, install, endpoint)) is not None:
+            return self._end(outbox, entry, *ends)
         if endpoint.state is EndpointState.DEGRADED:
             if entry.not_before > now:  # its turn would come to nothing: the others go first
                 moved = outbox.due_at != entry.not_before
@@ -175,6 +175,17 @@ class OutboxWorker:
     def _try_later(self, outbox: Outbox) -> None:
         later_s = int(self._random.uniform(NO_SLOT_RETRY_S_MIN, NO_SLOT_RETRY_S_MAX))
         self._bell.delivery_later(outbox.conversation_id, later_s)
+
+    def _ends(
+        self, entry: Entry, install: InstallRead, endpoint: Endpoint
+    ) -> tuple[EntryState, str] | None:
+        """How an entry ends that there is nowhere, or no longer any sense, to send; None of
+        others."""
+        if install.settings.delivery_url is None:
+            return EntryState.UNDELIVERABLE, "no_delivery_url"
+        if self._age_ms(entry, endpoint) >= ENTRY_AGE_MS_MAX:
+            return EntryState.DEAD, "too_old"
+        return None
 
     def _attempt(
         self, outbox: Outbox, entry: Entry, install: InstallRead, endpoint: Endpoint

@@ -104,6 +104,9 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
     failure_replies: bool = True
     retention_days: int | None = None
     """The agent's own number of days, a copy; None where the instance's counts."""
+    discard_before: int = 0
+    """Waiting replies that were made earlier (Unix ms) are not sent any more, but discarded: they
+    were for another host."""
     secret_version: int
     version: int
     created_at: int
