@@ -808,6 +808,8 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
         "resumeDelivery": (f"{one}/resume-delivery", None, "connector.resume_delivery"),
         "replayEntry": (f"/api/outbox/{out}/replay", None, "outbox.replay"),
         "discardEntry": (f"/api/outbox/{waiting}/discard", None, "outbox.discard"),
+        "replayEntries": (f"{one}/outbox/replay", None, "outbox.replay"),
+        "discardEntries": (f"{one}/outbox/discard", None, "outbox.discard"),
         "cancelRun": (f"/api/runs/{queued}/cancel", None, "run.cancel"),
         "createOperator": ("/api/operators", {"name": "z", "role": "viewer"}, "operator.create"),
         "putOperator": (
