@@ -15,9 +15,9 @@ from mesh.control.agents import not_found
 from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.rows import assign, item_of, record_of
 from mesh.kernel.clock import Clock
-from mesh.kernel.errors import Failed
+from mesh.kernel.errors import Conflict, Failed
 from mesh.kernel.ids import Random
-from mesh.kernel.limits import LIST_ROWS_PER_REQUEST, TRANSACTION_TRIES, VAULT_NAME_CHARS_MAX
+from mesh.kernel.limits import TRANSACTION_TRIES, VAULT_NAME_CHARS_MAX, VAULT_NAMES_MAX
 from mesh.records.agent import Agent, Model, ModelKind
 from mesh.records.value import SealedValue
 from mesh.security.sealing import DataKey, KeyWrapper, SecretContext, seal
@@ -25,7 +25,7 @@ from mesh.security.urls import Refusal, parse, target_of
 from mesh.storage import keys
 from mesh.storage.items import Item
 from mesh.storage.table import Cancelled, Table, Why
-from mesh.storage.writes import Write, check, put
+from mesh.storage.writes import Write, check, delete, put
 
 OWNER_TYPE: Final = "agent"
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{VAULT_NAME_CHARS_MAX - 1}}}\Z")
@@ -110,70 +110,70 @@ class Vault:
 
         Consistent. Raises Failed.
         """
-        pk, last = keys.agent(agent_id).pk, keys.VAULT + keys.AFTER_ALL
-        found: list[SealedValue] = []
         low = keys.VAULT if after is None else keys.vault_value(agent_id, after).sk
-        rows_asked = limit + 2
-        while len(found) <= limit:
-            page = self._table.query(pk, between=(low, last), limit=rows_asked)
-            # The row at `low` was told before.
-            rows = [record_of(item, SealedValue) for item in page.items if item["sk"] != low]
-            found += [row for row in rows if row.present]
-            if page.last is None or not page.items:
-                break
-            low = page.items[-1]["sk"]
-            rows_asked = min(2 * rows_asked, LIST_ROWS_PER_REQUEST)  # what was deleted may be much
-        more = len(found) > limit
-        return found[:limit], found[limit - 1].name if more else None
+        page = self._table.query(
+            keys.agent(agent_id).pk, between=(low, keys.VAULT + keys.AFTER_ALL), limit=limit + 2
+        )
+        # The row at `low` was told before.
+        found = [record_of(item, SealedValue) for item in page.items if item["sk"] != low]
+        told = found[:limit]
+        more = len(found) > limit or page.last is not None  # large values fill a page before
+        return told, told[-1].name if more and told else None
 
     def set(self, agent: Agent, name: str, value: str, cause: Cause) -> SealedValue:
         """Keeps `value` under `name`, in the place of what was there.
 
-        Raises Refused `not_found` when the agent is gone meanwhile, Failed.
+        Raises Refused `not_found` when the agent is gone meanwhile, Conflict `state_conflict` when
+        the vault is full, Failed.
         """
+        key = keys.vault_value(agent.agent_id, name)
         for _ in range(TRANSACTION_TRIES):
-            old = self._row(agent.agent_id, name)
-            now = self._clock.now_ms()
-            version = 1 if old is None else old.version + 1
+            old, now = self._row(agent.agent_id, name), self._clock.now_ms()
+            if old is None:
+                stands = self._agent(agent.agent_id)
+                version, of_agent = stands.vault_version + 1, _one_more(stands)
+            else:
+                version = old.version + 1
+                of_agent = check(keys.agent(agent.agent_id), "attribute_exists(#pk)")
             wrapped, blob = self._sealed(value_context(agent.agent_id, name, version), value)
             row = SealedValue(
                 name=name,
                 version=version,
                 wrapped=wrapped,
                 blob=blob,
-                created_at=old.created_at if old is not None and old.present else now,
+                created_at=now if old is None else old.created_at,
                 updated_at=now,
             )
             deed = Deed(
                 action="vault.put",
                 target=f"{agent.slug}/vault/{name}",
                 agent_id=agent.agent_id,
-                version_before=old.version if old is not None and old.present else None,
+                version_before=None if old is None else old.version,
                 version_after=version,
             )
-            if self._done(agent, [_replace(agent.agent_id, old, row)], cause, deed):
+            condition, values = _as_read(old)
+            write = put(key, item_of(row), condition, **values)
+            if self._done([of_agent, write], cause, deed):
                 return row
         raise _contended()
 
     def delete(self, agent: Agent, name: str, cause: Cause) -> None:
         """Forgets the value under `name`. Raises Refused `not_found`, Failed."""
+        key = keys.vault_value(agent.agent_id, name)
         for _ in range(TRANSACTION_TRIES):
             old = self._row(agent.agent_id, name)
-            if old is None or not old.present:
+            if old is None:
                 raise not_found()
-            row = SealedValue(
-                name=name,
-                version=old.version,
-                created_at=old.created_at,
-                updated_at=self._clock.now_ms(),
-            )
+            stands = self._agent(agent.agent_id)
             deed = Deed(
                 action="vault.delete",
                 target=f"{agent.slug}/vault/{name}",
                 agent_id=agent.agent_id,
                 version_before=old.version,
             )
-            if self._done(agent, [_replace(agent.agent_id, old, row)], cause, deed):
+            condition, values = _as_read(old)
+            gone = delete(key, condition, **values)
+            if self._done([_one_less(stands, old), gone], cause, deed):
                 return
         raise _contended()
 
@@ -208,7 +208,7 @@ class Vault:
             ]
             had = stands.model_key_for is not None
             deed = _model_key_deed(stands, "put", old if had else None, old + 1)
-            if self._done(agent, writes, cause, deed, checked=True):
+            if self._done(writes, cause, deed):
                 return ModelKey(old + 1, kept_for, now)
         raise _contended()
 
@@ -230,7 +230,7 @@ class Vault:
                 put(keys.model_key(agent.agent_id), item_of(gone)),
             ]
             deed = _model_key_deed(stands, "delete", version, None)
-            if self._done(agent, writes, cause, deed, checked=True):
+            if self._done(writes, cause, deed):
                 return
         raise _contended()
 
@@ -247,45 +247,62 @@ class Vault:
         material, wrapped = self._wrapper.generate(context.encryption_context())
         return wrapped, seal(DataKey(material), context, value.encode(), self._random)
 
-    def _done(
-        self,
-        agent: Agent,
-        writes: list[Write],
-        cause: Cause,
-        deed: Deed,
-        *,
-        checked: bool = False,
-    ) -> bool:
+    def _done(self, writes: list[Write], cause: Cause, deed: Deed) -> bool:
         """Whether the writes were applied; False when another change came first.
 
-        Unless `checked`, where the writes hold the agent's row themselves, nothing is kept for an
-        agent that is gone.
+        The first holds the agent's row: nothing is kept for an agent that is gone.
         """
-        key = keys.agent(agent.agent_id)
-        alive = [] if checked else [check(key, "attribute_exists(#pk)")]
         try:
-            self._audit.commit([*alive, *writes], cause, deed)
+            self._audit.commit(writes, cause, deed)
         except Cancelled as cancelled:
             if not any(reason.why is Why.CONDITION for reason in cancelled.reasons):
                 raise Failed("unavailable", "the rows are contended; try again") from None
-            if alive and cancelled.reasons[0].why is Why.CONDITION:
+            of_agent = cancelled.reasons[0]
+            if of_agent.why is Why.CONDITION and of_agent.old is None:
                 raise not_found() from None
             return False
         return True
 
 
-def _replace(agent_id: str, old: SealedValue | None, row: SealedValue) -> Write:
-    """The row in the place of the one that was read, and of no other."""
-    key, item = keys.vault_value(agent_id, row.name), item_of(row)
+def _as_read(old: SealedValue | None) -> tuple[str, dict[str, int]]:
+    """The condition under which a value's row is still the one that was read, and its values."""
     if old is None:
-        return put(key, item, "attribute_not_exists(#pk)")
-    return put(
-        key,
-        item,
-        "#version = :version AND #updated_at = :at"
-        + (" AND attribute_exists(#blob)" if old.present else " AND attribute_not_exists(#blob)"),
-        version=old.version,
-        at=old.updated_at,
+        return "attribute_not_exists(#pk)", {}
+    return "#version = :version AND #updated_at = :at", {
+        "version": old.version,
+        "at": old.updated_at,
+    }
+
+
+def _one_more(agent: Agent) -> Write:
+    """The agent's row, as it counts one name more. Raises Conflict `state_conflict`."""
+    if agent.vault_names >= VAULT_NAMES_MAX:
+        raise Conflict(
+            "state_conflict",
+            f"the vault holds {VAULT_NAMES_MAX} values, as many as one can; delete one first, with"
+            " mesh vault delete",
+        )
+    return _counted(agent, names=agent.vault_names + 1, version=agent.vault_version)
+
+
+def _one_less(agent: Agent, gone: SealedValue) -> Write:
+    """The agent's row, as it counts one name less.
+
+    It keeps the version that went: a new name begins after it, so that no name and version ever
+    stand for two values, and no row has to stay for a name that is gone.
+    """
+    version = max(agent.vault_version, gone.version)
+    return _counted(agent, names=max(0, agent.vault_names - 1), version=version)
+
+
+def _counted(agent: Agent, *, names: int, version: int) -> Write:
+    return assign(
+        keys.agent(agent.agent_id),
+        {"vault_names": names, "vault_version": version},
+        "(attribute_not_exists(#vault_names) OR #vault_names = :names)"
+        " AND (attribute_not_exists(#vault_version) OR #vault_version = :version)",
+        names=agent.vault_names,
+        version=agent.vault_version,
     )
 
 

@@ -171,6 +171,8 @@ ACTOR_LIST_MAX: Final = 200
 TOKEN_DAYS_MAX: Final = 3650
 AGENTS_PER_TOKEN_MAX: Final = 90
 VAULT_NAME_CHARS_MAX: Final = 64
+VAULT_NAMES_MAX: Final = 200
+"""So many values an agent keeps: its list and its part of a rewrap stay bounded."""
 VAULT_VALUE_BYTES_MAX: Final = 16 * 1024
 MODEL_KEY_CHARS_MAX: Final = 4 * 1024
 REWRAP_ROWS_PER_STEP: Final = 25

@@ -59,6 +59,10 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """The kind and origin that the saved model key is for; None when there is none."""
     model_key_version: int | None = None
     """The version of the last model key that was saved; it outlives the key."""
+    vault_names: int = 0
+    """How many values its vault holds."""
+    vault_version: int = 0
+    """The highest version of a value that was deleted: a new name begins after it."""
     epoch: int = FIRST_EPOCH
     """The instance's epoch, copied here for replies to bear; a restore takes it over last."""
     version: int

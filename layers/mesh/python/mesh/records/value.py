@@ -8,7 +8,7 @@ import msgspec
 class SealedValue(msgspec.Struct, frozen=True, kw_only=True):
     """One value's row.
 
-    Where a value was deleted the row stays without it, so that no version ever names two values.
+    Where a model's key was deleted the row stays without it, so that no version ever names two.
     """
 
     name: str
