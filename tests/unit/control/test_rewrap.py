@@ -8,12 +8,20 @@ import pytest
 
 from infra.local.aws import Faults, Killed, Kind
 from mesh.control.instance_key import InstanceKeys
+from mesh.control.instance_model_keys import KINDS, InstanceModelKeys, instance_key_context
+from mesh.control.instance_settings import (
+    InstanceControl,
+    OperatorWebhook,
+    Wanted,
+    open_webhook,
+)
 from mesh.control.rewrap import Rewrapping
 from mesh.control.rows import record_of
 from mesh.control.secrets import open_secrets
-from mesh.control.vault import Vault, model_key_context, value_context
+from mesh.control.vault import Vault, model_key_context, own_destination, value_context
 from mesh.kernel.errors import Failed
 from mesh.kernel.limits import REWRAP_ROWS_PER_STEP
+from mesh.records.agent import ModelKind
 from mesh.records.install import Secret
 from mesh.records.rewrap import Rewrap, RewrapStatus
 from mesh.records.value import SealedValue
@@ -23,7 +31,7 @@ from mesh.storage.clients import SessionClients
 from mesh.storage.kms import KmsWrapper
 from mesh.storage.table import Table
 from mesh.storage.writes import put
-from tests.unit.control.world import ALICE, World
+from tests.unit.control.world import ALICE, World, judged
 
 MANY = REWRAP_ROWS_PER_STEP + 2
 
@@ -47,6 +55,9 @@ class Instance:
                 self.set(self.old, 1, f"value-{number:02d}")
             self.set(self.old, 2, "github")
             self.vault(self.old).set_model_key(self.agents[1], "key", ALICE)
+            for kind in KINDS:
+                self.model_keys(self.old).set(kind, f"of {kind}", ALICE)
+            self.webhook = self.set_webhook()
 
     def wrapper(self, key: str) -> KmsWrapper:
         return KmsWrapper(lambda: self.clients.kms, key)
@@ -62,6 +73,20 @@ class Instance:
     def vault(self, wrapper: KmsWrapper) -> Vault:
         world = self.world
         return Vault(world.table, world.clock, world.random, audit=world.audit, wrapper=wrapper)
+
+    def model_keys(self, wrapper: KmsWrapper) -> InstanceModelKeys:
+        world = self.world
+        return InstanceModelKeys(
+            world.table, world.clock, world.random, audit=world.audit, wrapper=wrapper
+        )
+
+    def set_webhook(self) -> OperatorWebhook | None:
+        world, keys_of_old = self.world, self.instance_keys(self.old)
+        wanted = Wanted(allow_hosts=(), webhook_url="https://hooks.example/x", retention_days=None)
+        InstanceControl(
+            world.table, world.random, audit=world.audit, instance_keys=keys_of_old, judge=judged
+        ).update(wanted, version=0, cause=ALICE)
+        return open_webhook(world.table, keys_of_old)
 
     def set(self, wrapper: KmsWrapper, agent: int, name: str) -> None:
         row = self.vault(wrapper).set(self.agents[agent], name, f"of {name}", ALICE)
@@ -89,6 +114,12 @@ class Instance:
                 assert self.opened(keys.vault_value(agent_id, name), context) == f"of {name}"
             bob = self.agents[1].agent_id
             assert self.opened(keys.model_key(bob), model_key_context(bob, "offline", 1)) == "key"
+            for kind in KINDS:
+                ours = instance_key_context(own_destination(kind), 1)
+                assert self.opened(keys.instance_model_key(kind), ours) == f"of {kind}"
+            webhook = open_webhook(self.world.table, self.instance_keys(self.new))
+            assert webhook is not None
+            assert webhook == self.webhook
             key = self.instance_keys(self.new).current()
             rows = self.world.table.query(keys.install(self.install.install_id), prefix="SECRET#")
             secrets = [record_of(item, Secret) for item in rows.items]
@@ -126,7 +157,7 @@ def test_after_the_rewrap_the_old_key_can_be_disabled_and_nothing_else_has_chang
     before = instance.settings()
     state = instance.go_on()
     assert (state.status, state.done, state.total) == (RewrapStatus.DONE, 4, 4)
-    assert (state.rewrapped, state.unopenable) == (1 + MANY + 1 + 1, 0)
+    assert (state.rewrapped, state.unopenable) == (MANY + 5, 0)
     assert instance.settings() == before
     instance.everything_opens_without_the_old_key()
     assert instance.rewrapping.state() == state
@@ -139,10 +170,10 @@ def test_a_rewrap_goes_on_where_it_was_stopped_and_begins_anew_once_it_has_ended
     while (state := instance.go_on(0)).status is RewrapStatus.RUNNING:
         places.append((state.slug, state.row is not None))
     assert places == [("", False), ("ada", False), ("bob", True), ("bob", False), ("cyd", False)]
-    assert state.rewrapped == MANY + 3
+    assert state.rewrapped == MANY + 5
     again = instance.go_on()
     assert again.token != state.token
-    assert again.rewrapped == MANY + 3
+    assert again.rewrapped == MANY + 5
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -220,6 +251,19 @@ def test_a_row_that_was_moved_is_counted_and_the_others_are_wrapped() -> None:
     state = instance.go_on()
     assert (state.status, state.unopenable) == (RewrapStatus.FAILED, 1)
     instance.everything_opens_without_the_old_key()
+
+
+def test_an_instances_model_key_that_was_moved_to_another_kind_does_not_open() -> None:
+    instance = Instance()
+    table = instance.world.table
+    moved = table.get(keys.instance_model_key("openai"))
+    assert moved is not None
+    table.write(put(keys.instance_model_key("anthropic"), moved))
+    ours = instance_key_context(own_destination(ModelKind.ANTHROPIC), 1)
+    with pytest.raises(Failed):
+        instance.opened(keys.instance_model_key("anthropic"), ours)
+    state = instance.go_on()
+    assert (state.status, state.unopenable) == (RewrapStatus.FAILED, 1)
 
 
 def test_a_key_service_that_does_not_answer_stops_it_and_it_goes_on_later() -> None:

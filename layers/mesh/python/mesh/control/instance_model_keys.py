@@ -14,7 +14,12 @@ from mesh.control.agents import not_found
 from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.instance_settings import OWNER_ID, OWNER_TYPE
 from mesh.control.rows import item_of, record_of
-from mesh.control.vault import model_key_context, model_key_present, own_destination
+from mesh.control.vault import (
+    destination,
+    model_key_context,
+    model_key_present,
+    own_destination,
+)
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed
 from mesh.kernel.ids import Random
@@ -59,7 +64,8 @@ def credential_source(agent: Agent, kinds: Collection[ModelKind]) -> CredentialS
 def sealed_model_key(table: Table, agent: Agent) -> tuple[SealedValue, SecretContext] | None:
     """The row of the key that the agent's model is asked with, and the context in which it opens.
 
-    The agent's own comes first; None when there is none. One consistent read. Raises Failed.
+    The agent's own comes first; None when there is none. The row is opened by whoever asks the
+    model, for the one call. One consistent read. Raises Failed.
     """
     own = model_key_present(agent)
     if not own and not may_use_instance_key(agent):
@@ -69,9 +75,11 @@ def sealed_model_key(table: Table, agent: Agent) -> tuple[SealedValue, SecretCon
     row = None if item is None else record_of(item, SealedValue)
     if row is None or not row.present:
         return None
+    # By where the key goes, never by what its row says: a row that was moved stays shut.
+    goes_to = destination(agent.model)
     if own:
-        return row, model_key_context(agent.agent_id, row.name, row.version)
-    return row, instance_key_context(row.name, row.version)
+        return row, model_key_context(agent.agent_id, goes_to, row.version)
+    return row, instance_key_context(goes_to, row.version)
 
 
 class InstanceModelKeys:

@@ -16,11 +16,12 @@ from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.instance_key import CONTEXT
 from mesh.control.instance_model_keys import KINDS, instance_key_context
 from mesh.control.rows import assign, item_of, record_of
-from mesh.control.vault import model_key_context, value_context
+from mesh.control.vault import model_key_context, own_destination, value_context
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed
 from mesh.kernel.ids import Ids
 from mesh.kernel.limits import REWRAP_ROWS_PER_STEP, TRANSACTION_TRIES
+from mesh.records.agent import ModelKind
 from mesh.records.rewrap import Rewrap, RewrapStatus
 from mesh.storage import keys
 from mesh.storage.items import Item
@@ -177,7 +178,8 @@ def _context(key: Key, item: Item) -> dict[str, str]:
         return dict(CONTEXT)
     version = item["version"]
     if key.pk == keys.INSTANCE_MODEL_KEYS:
-        return instance_key_context(item["name"], version).encryption_context()
+        kept_for = own_destination(ModelKind(key.sk))
+        return instance_key_context(kept_for, version).encryption_context()
     agent_id = keys.agent_of(key)
     if key.sk == keys.MODEL_KEY:
         return model_key_context(agent_id, item["name"], version).encryption_context()
