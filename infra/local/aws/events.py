@@ -72,12 +72,19 @@ class EventBridge:
             raise AwsError(
                 "ValidationException", "Total size of the entries in the request is over the limit."
             )
+        buses = [entry.get("EventBusName", DEFAULT_BUS).rpartition("/")[2] for entry in entries]
+        for bus in buses:
+            if bus not in self._buses:
+                raise AwsError("ResourceNotFoundException", f"Event bus {bus} does not exist.")
         with self._lock:
-            answers = [self._put(entry) for entry in entries]
+            answers = [
+                self._put(self._buses[bus], entry)
+                for bus, entry in zip(buses, entries, strict=True)
+            ]
         failed = sum("ErrorCode" in answer for answer in answers)
         return Answer({"FailedEntryCount": failed, "Entries": answers})
 
-    def _put(self, entry: Json) -> Json:
+    def _put(self, bus: deque[PutEvent], entry: Json) -> Json:
         """Takes one entry, or says why not: others of the same request go on."""
         for name in _REQUIRED:
             if not entry.get(name):
@@ -93,11 +100,8 @@ class EventBridge:
             detail = None
         if not isinstance(detail, dict):
             return _refused("MalformedDetail", "Detail is malformed.")
-        bus = entry.get("EventBusName", DEFAULT_BUS).rpartition("/")[2]
-        if bus not in self._buses:
-            return _refused("ResourceNotFoundException", f"Event bus {bus} does not exist.")
         event_id = str(UUID(int=self._dice.getrandbits(128), version=4))
-        self._buses[bus].append(
+        bus.append(
             PutEvent(event_id, self._clock.now_ms(), entry["Source"], entry["DetailType"], detail)
         )
         return {"EventId": event_id}

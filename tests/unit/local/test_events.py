@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import botocore.session
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
+from moto import mock_aws
 
 MakeCloud = Callable[..., Any]
 
@@ -38,7 +40,6 @@ def test_what_is_wrong_with_one_entry_keeps_no_other_out(cloud: MakeCloud) -> No
         "InvalidArgument": [{"Source": ""}, {"DetailType": ""}, {"Detail": ""}],
         "MalformedDetail": [{"Detail": "{"}, {"Detail": "[1]"}, {"Detail": '"x"'}],
         "NotAuthorizedForSourceException": [{"Source": "aws.ec2"}],
-        "ResourceNotFoundException": [{"EventBusName": "nobody"}],
     }
     for code, cases in wrong.items():
         for case in cases:
@@ -59,6 +60,42 @@ def test_a_request_has_ten_entries_and_256_kib_at_most(cloud: MakeCloud) -> None
             here.events.put_events(Entries=entries)
         assert caught.value.response["Error"]["Code"] == "ValidationException"
     assert len(here.aws.events.events()) == 1
+
+
+def test_a_bus_that_does_not_exist_takes_nothing_of_the_request(cloud: MakeCloud) -> None:
+    here = cloud()
+    with pytest.raises(ClientError) as caught:
+        here.events.put_events(Entries=[entry(), entry(EventBusName="nobody")])
+    assert caught.value.response["Error"]["Code"] == "ResourceNotFoundException"
+    assert here.aws.events.events() == []
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [entry()],
+        [entry(Source="")],
+        [entry(DetailType="")],
+        [entry(Detail="")],
+        [entry(Detail="{"), entry()],
+        [entry(EventBusName="nobody")],
+        [entry()] * 11,
+    ],
+)
+def test_another_emulator_answers_alike(cloud: MakeCloud, entries: list[dict[str, Any]]) -> None:
+    ours = answered(cloud().events, entries)
+    with mock_aws():
+        session = botocore.session.Session()
+        session.set_credentials("test", "test")
+        theirs = answered(session.create_client("events", region_name="eu-west-1"), entries)
+    assert ours == theirs
+
+
+def answered(client: Any, entries: list[dict[str, Any]]) -> list[str | None]:
+    try:
+        return refusals(client.put_events(Entries=entries))
+    except ClientError as error:
+        return [error.response["Error"]["Code"]]
 
 
 def test_a_bus_remembers_the_newest_events_alone(cloud: MakeCloud) -> None:
