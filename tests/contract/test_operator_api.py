@@ -157,6 +157,7 @@ def test_what_is_not_yours_answers_exactly_as_what_is_not_there() -> None:
         "/api/runs": run_id,
         "/api/conversations": keys.conversation_id(made.install_id, "room-9"),
         "/api/explain": run_id,
+        "/api/agents/{slug}/actors": keys.actor_id(made.install_id, "u-42"),
     }
     for route in WITH_TOKEN:
         if "{" not in route.path or route.needs is Needs.ADMIN:
@@ -819,7 +820,18 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
         ),
         "goOnWithRewrap": ("/api/instance/rewrap", None, "instance.rewrap"),
         "revokeOperator": (f"/api/operators/{other}", None, "operator.revoke"),
+        "deleteActor": (
+            f"/api/agents/bob/actors/{keys.actor_id(made.install_id, 'u-42')}",
+            None,
+            "actor.delete",
+        ),
+        "deleteConversation": (
+            f"/api/conversations/{keys.conversation_id(made.install_id, 'room-9')}",
+            None,
+            "conversation.delete",
+        ),
         "deleteConnector": (one, None, "connector.delete"),
+        "deleteAgent": ("/api/agents/carl", None, "agent.delete"),
         "finishRestore": ("/api/instance/restore/finish", None, "instance.restore"),
     }
     changing = {
@@ -827,6 +839,8 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
     }
     assert set(acts) == set(changing), "a route that changes something is missing here"
     for operation, (target, body, action) in acts.items():
+        if operation == "deleteAgent":
+            api.ok("POST", "/api/agents/carl/pause")
         before = audited(aws)
         first: list[set[str]] = []
 

@@ -575,6 +575,7 @@ def test_revoking_and_deleting_answer_with_a_document(mesh: Line, api: Api) -> N
     assert json.loads(mesh("connector", "delete", INSTALL, "--yes", "--json")[1]) == {
         "install_id": INSTALL,
         "state": "deleted",
+        "job_id": None,
     }
 
 

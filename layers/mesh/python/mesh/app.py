@@ -229,13 +229,16 @@ def _chore_worker(ports: Ports) -> Handler:
     from mesh.control.instance_settings import InstanceHosts, open_webhook
     from mesh.control.jobs import Jobs
     from mesh.control.restore import Restoring
+    from mesh.jobs.deletions import deletions
     from mesh.jobs.enabling import Enabler
     from mesh.jobs.entries import DiscardEntries, ReplayEntries
+    from mesh.jobs.erasure import Erasure
     from mesh.jobs.restore import FinishRestore
     from mesh.jobs.worker import JobWorker
     from mesh.kernel.limits import CHORES_STOP_BEFORE_LIMIT_MS
     from mesh.notices.sender import NoticeSender
     from mesh.notices.webhook import WebhookPosts
+    from mesh.outbox.commit import Commit
     from mesh.records.job import JobKind
     from mesh.security.egress.contract import judge_of
     from mesh.storage.doorbells import answer_doorbells
@@ -266,11 +269,14 @@ def _chore_worker(ports: Ports) -> Handler:
     )
     enabler = Enabler(installs, enablement, provisioner, ports.ids, log)
     restoring = Restoring(ports.table, ports.clock, audit, installs)
+    commit = Commit(ports.table, ports.clock, ports.random, settings.messages_kept_days)
+    erasure = Erasure(ports.table, ports.bell, ports.clock, ports.random, commit)
     jobs = JobWorker(
         Jobs(ports.table, ports.clock, ports.ids),
         {
             JobKind.REPLAY_ENTRIES: ReplayEntries(ports.table, ports.bell, ports.clock, installs),
             JobKind.DISCARD_ENTRIES: DiscardEntries(ports.table, ports.bell, ports.clock),
+            **deletions(ports.table, ports.clock, erasure, installs, enablement),
             JobKind.FINISH_RESTORE: FinishRestore(
                 Agents(ports.table, ports.clock, ports.ids, audit), installs, restoring
             ),

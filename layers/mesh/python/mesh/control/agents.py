@@ -7,6 +7,7 @@ installs, that it was worked out from.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.epochs import current_epoch, still
@@ -16,7 +17,12 @@ from mesh.control.rows import assign, item_of, record_of
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Conflict, Failed, Refused
 from mesh.kernel.ids import Ids
-from mesh.kernel.limits import INSTALLS_PER_AGENT_MAX, SLUG_CHARS_MAX, TRANSACTION_TRIES
+from mesh.kernel.limits import (
+    INSTALLS_PER_AGENT_MAX,
+    SLUG_CHARS_MAX,
+    SLUG_KEPT_MS,
+    TRANSACTION_TRIES,
+)
 from mesh.records.agent import Agent, Limits, Model
 from mesh.records.install import AgentStatus
 from mesh.storage import keys
@@ -56,23 +62,31 @@ class Agents:
         if not 0 < len(slug) <= SLUG_CHARS_MAX:
             return None
         pointer = self._table.get(keys.slug(slug))
-        return None if pointer is None else self.by_id(pointer["agent_id"])
+        if pointer is None or "deleted_at" in pointer:
+            return None
+        return self.by_id(pointer["agent_id"])
 
     def by_id(self, agent_id: str) -> Agent | None:
-        """The agent of that id, read consistently. Raises Failed."""
+        """The agent of that id, read consistently; None also for one that was deleted. Raises
+        Failed."""
         item = self._table.get(keys.agent(agent_id))
-        return None if item is None else record_of(item, Agent)
+        agent = None if item is None else record_of(item, Agent)
+        return agent if agent is not None and agent.status.stands else None
 
     def many(self, agent_ids: Sequence[str]) -> list[Agent]:
-        """The agents of those ids that exist, by slug. Raises Failed."""
+        """The agents of those ids that are there, by slug. Raises Failed."""
         found = self._table.get_many(keys.agent(agent_id) for agent_id in agent_ids)
-        return sorted((record_of(i, Agent) for i in found.values()), key=lambda a: a.slug)
+        agents = (record_of(item, Agent) for item in found.values())
+        return sorted((each for each in agents if each.status.stands), key=lambda a: a.slug)
 
     def page(self, limit: int, after: str | None) -> tuple[list[Agent], str | None]:
-        """Up to `limit` agents by slug, after the slug `after`; and the slug to go on after."""
+        """Up to `limit` agents by slug, after the slug `after`; and the slug to go on after.
+
+        Slugs that are only kept for a deleted agent count, so a page may hold fewer.
+        """
         page = self._table.query(AGENTS, between=(after or "0", "~"), limit=limit + 2)
         items = [item for item in page.items if item["sk"] != after]
-        agents = self.many([item["agent_id"] for item in items[:limit]])
+        agents = self.many([i["agent_id"] for i in items[:limit] if "deleted_at" not in i])
         more = len(items) > limit
         return agents, items[limit - 1]["sk"] if more else None
 
@@ -111,7 +125,12 @@ class Agents:
         )
         writes = [
             minting.write({"agent_id": agent.agent_id}, now),
-            put(keys.slug(slug), {"agent_id": agent.agent_id}, "attribute_not_exists(#pk)"),
+            put(
+                keys.slug(slug),
+                {"agent_id": agent.agent_id},
+                "attribute_not_exists(#pk) OR #kept_until < :now",
+                now=now,
+            ),
             put(keys.agent(agent.agent_id), item_of(agent), "attribute_not_exists(#pk)"),
             still(epoch),
         ]
@@ -126,8 +145,10 @@ class Agents:
                 raise Failed(
                     "unavailable", "the instance is just being restored; try again"
                 ) from None
+            pointer = cancelled.reasons[1].old or {}
+            what = "was lately" if "deleted_at" in pointer else "is"
             raise Conflict(
-                "already_exists", f"there is an agent {slug}; take another slug"
+                "already_exists", f"there {what} an agent {slug}; take another slug"
             ) from None
         return agent
 
@@ -243,8 +264,10 @@ class Agents:
                 assign(
                     key,
                     changes,
-                    condition + (held if roster is not None else ""),
+                    f"{condition} AND #status IN (:active, :paused)"
+                    + (held if roster is not None else ""),
                     **values,
+                    **STANDS,
                     **({} if roster is None else {"roster": roster}),
                 ),
                 *(
@@ -275,6 +298,36 @@ class Agents:
         row: Item = self._table.get(keys.agent(agent_id)) or {}
         pointers = self._table.query(keys.agent(agent_id).pk, prefix=INSTALL_PREFIX).items
         return row.get("roster", 0), [pointer["sk"][len(INSTALL_PREFIX) :] for pointer in pointers]
+
+
+STANDS: Final = {"active": AgentStatus.ACTIVE.value, "paused": AgentStatus.PAUSED.value}
+"""What `#status IN (:active, :paused)` names: the condition that an agent is there."""
+
+
+def delete_writes(agent: Agent, now_ms: int) -> list[Write]:
+    """The writes that take a paused agent away: it is gone for everybody, and its slug is kept.
+
+    The first holds the condition that it is paused.
+    """
+    return [
+        assign(
+            keys.agent(agent.agent_id),
+            {"status": AgentStatus.DELETING.value},
+            "#status = :paused",
+            paused=AgentStatus.PAUSED.value,
+        ),
+        put(
+            keys.slug(agent.slug),
+            {
+                "agent_id": agent.agent_id,
+                "deleted_at": now_ms,
+                "kept_until": now_ms + SLUG_KEPT_MS,
+                "ttl": (now_ms + SLUG_KEPT_MS) // 1000,
+            },
+            "#agent_id = :agent_id",
+            agent_id=agent.agent_id,
+        ),
+    ]
 
 
 def joined(agent: Agent) -> Write:

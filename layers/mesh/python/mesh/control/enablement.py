@@ -136,11 +136,12 @@ class Enablement:
         self._wait_for_slots(install_id)
         return self._installs.whole(install_id)
 
-    def remove(self, install: Install, cause: Cause) -> None:
+    def remove(self, install: Install, cause: Cause, *more: Write) -> None:
         """Leaves a tombstone: callers who prove themselves are told 403, and what waits dies.
 
-        The delivery URL is forgotten, the secrets are kept to tell callers apart. Raises Refused
-        `not_found`, Failed.
+        The delivery URL is forgotten at once; the job that `more` orders in the same transaction
+        erases what was said, and forgets the secrets when they have told callers apart for a while.
+        Raises Refused `not_found`, Failed.
         """
         for _ in range(TRANSACTION_TRIES):
             whole = self._installs.whole(install.install_id)
@@ -170,6 +171,7 @@ class Enablement:
                     keys.degraded(install.install_id),
                     self._clock.now_ms(),
                 ),
+                *more,
             ]
             if self._done(writes, cause, "connector.delete", whole.install):
                 return

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from mesh.control.agents import not_found
+from mesh.control.agents import STANDS, not_found
 from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.rows import assign, item_of, record_of
 from mesh.kernel.clock import Clock
@@ -134,7 +134,9 @@ class Vault:
                 version, of_agent = stands.vault_version + 1, _one_more(stands)
             else:
                 version = old.version + 1
-                of_agent = check(keys.agent(agent.agent_id), "attribute_exists(#pk)")
+                of_agent = check(
+                    keys.agent(agent.agent_id), "#status IN (:active, :paused)", **STANDS
+                )
             wrapped, blob = self._sealed(value_context(agent.agent_id, name, version), value)
             row = SealedValue(
                 name=name,
@@ -236,9 +238,10 @@ class Vault:
 
     def _agent(self, agent_id: str) -> Agent:
         item = self._table.get(keys.agent(agent_id))
-        if item is None:
+        agent = None if item is None else record_of(item, Agent)
+        if agent is None or not agent.status.stands:
             raise not_found()
-        return record_of(item, Agent)
+        return agent
 
     # ---- both
 
@@ -299,8 +302,10 @@ def _counted(agent: Agent, *, names: int, version: int) -> Write:
     return assign(
         keys.agent(agent.agent_id),
         {"vault_names": names, "vault_version": version},
-        "(attribute_not_exists(#vault_names) OR #vault_names = :names)"
+        "#status IN (:active, :paused)"
+        " AND (attribute_not_exists(#vault_names) OR #vault_names = :names)"
         " AND (attribute_not_exists(#vault_version) OR #vault_version = :version)",
+        **STANDS,
         names=agent.vault_names,
         version=agent.vault_version,
     )
@@ -317,8 +322,10 @@ def _told(agent: Agent, *, version: int, kept_for: str | None) -> Write:
     return assign(
         keys.agent(agent.agent_id),
         changes,
-        f"#version = :stands AND {had} AND {kept}(#model_key_for)",
+        f"#version = :stands AND {had} AND {kept}(#model_key_for)"
+        " AND #status IN (:active, :paused)",
         stands=agent.version,
+        **STANDS,
         **({} if before is None else {"before": before}),
     )
 

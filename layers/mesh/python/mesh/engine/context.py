@@ -1,8 +1,9 @@
 """Owns the context of a turn: the agent's perspective of the conversation, up to the message it
 answers.
 
-Refuses what lies behind that message, which waits for a run of its own, and what was refused at the
-gate, which was never stored. Reads are bounded by a window, whatever the history.
+Refuses what lies behind that message, which waits for a run of its own, what was deleted, and what
+was refused at the gate, which was never stored. Reads are bounded by a window, whatever the
+history.
 """
 
 from __future__ import annotations
@@ -13,19 +14,23 @@ import msgspec
 
 from mesh.kernel.limits import CONTEXT_BYTES_MAX, CONTEXT_MESSAGES_MAX
 from mesh.models.contract import Line, Speaker
-from mesh.records.conversation import Heard, Pending, Role
+from mesh.records.conversation import Conversation, Heard, Pending, Role
 from mesh.storage import keys
 from mesh.storage.table import Table
 
 
-def read_context(table: Table, conversation_id: str, pending: Pending) -> tuple[Line, ...]:
+def read_context(table: Table, conversation: Conversation, pending: Pending) -> tuple[Line, ...]:
     """The newest messages that fit the window, oldest first; the last is the message to answer.
 
     Raises Failed.
     """
+    here = conversation.conversation_id
     page = table.query(
-        keys.conversation(conversation_id),
-        between=(keys.MSG, keys.message(conversation_id, pending.order).sk),
+        keys.conversation(here),
+        between=(
+            keys.message(here, conversation.forget_to + 1).sk,
+            keys.message(here, pending.order).sk,
+        ),
         limit=CONTEXT_MESSAGES_MAX,
         forward=False,
     )

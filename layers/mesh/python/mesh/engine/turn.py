@@ -34,7 +34,7 @@ from mesh.kernel.limits import (
 )
 from mesh.kernel.log import Log
 from mesh.models.contract import ModelConnector, ModelRequest
-from mesh.outbox.commit import Commit, Ending, LostLease
+from mesh.outbox.commit import CONVERSATION_DELETED, Commit, Ending, LostLease
 from mesh.records.agent import Agent, ModelKind
 from mesh.records.conversation import Conversation, Pending
 from mesh.records.install import AgentStatus, Install
@@ -120,10 +120,13 @@ class TurnWorker:
             tenant = head.pending.agent_id
             if self._clock.now_ms() + _MODEL_CALL_MS_MAX > stop_at_ms:
                 break  # a call that began now could outlast the function
+            if head.conversation.forgets(head.pending.order):
+                self._forget(head, head.pending)
+                continue
             if lease.is_live(head.pending, self._clock.now_ms()):
                 return None
             agent = self._agent(head.pending.agent_id)
-            if agent is None or agent.status is AgentStatus.PAUSED:
+            if agent is None or agent.status is not AgentStatus.ACTIVE:
                 self._hold(head.conversation)
                 return None
             try:
@@ -140,6 +143,14 @@ class TurnWorker:
             except LostLease:
                 self._log("turn.lease_lost", conversation_id=conversation_id)
         return tenant
+
+    def _forget(self, head: Head, pending: Pending) -> None:
+        """Ends a run whose message was deleted, whoever works on it: the next need not wait for
+        the job that erases it."""
+        try:
+            self._commit.end(head, pending, Ending(RunStatus.CANCELLED, CONVERSATION_DELETED, None))
+        except LostLease:
+            return
 
     def _agent(self, agent_id: str) -> Agent | None:
         item = self._table.get(keys.agent(agent_id))
@@ -218,7 +229,7 @@ class TurnWorker:
             return _Said("", "model_unavailable")
         if self._budgets.tokens_reached(agent):
             return _Said("", TOKENS)
-        lines = read_context(self._table, conversation.conversation_id, pending)
+        lines = read_context(self._table, conversation, pending)
         step = ledger.begin(1, StepKind.MODEL, now)
         try:
             answer = model.answer(

@@ -192,6 +192,19 @@ REPLAYS_LOOK_AGAIN_S: Final = 2
 DELIVERY_LOOK_AGAIN_S: Final = 60
 """How often a job looks whether a connector's replies go out again."""
 DISCARDS_LOOK_AGAIN_S: Final = 5
+LISTS_LAG_MS: Final = 30_000
+"""How long a job that goes by the lists waits for them to show what came before its order, and for
+the requests that were under way."""
+CLAIM_LEFT_MS: Final = 8 * DAY_MS
+"""How long after its message a claim stays when the message is deleted: a retry gets its first
+answer."""
+SECRETS_LEFT_MS: Final = 8 * DAY_MS
+"""How long a deleted install still tells callers who prove themselves that it is closed."""
+WORKER_LIFE_MS_MAX: Final = 10 * MINUTE_MS
+"""Longer than any worker lives: a run that ended so long ago is written to by nobody."""
+STEP_BARRIER_KEPT_MS: Final = DAY_MS
+SLUG_KEPT_MS: Final = 90 * DAY_MS
+"""How long the slug of a deleted agent is given to no other."""
 ENABLING_GIVEN_MS: Final = MINUTE_MS
 """How long an enabling may stand before the sweep has it gone on with."""
 CHORES_STOP_BEFORE_LIMIT_MS: Final = 25_000
@@ -270,6 +283,7 @@ assert CLAIM_KEPT_MS > REPLAY_WINDOW_MS, "a claim outlives every replay of a sig
 assert CLAIM_KEPT_MS >= 7 * DAY_MS, "callers are promised seven days, however short words are kept"
 assert ENTRY_KEPT_DAYS_MIN * DAY_MS > ENTRY_AGE_MS_MAX, "an entry is kept until its end"
 assert NOTICES_KEPT_DAYS * DAY_MS > NOTICE_TRIED_MS, "a notice is kept while it is tried"
+assert CLAIM_LEFT_MS > CLAIM_KEPT_MS, "a claim whose message is deleted still judges its retries"
 assert LEASE_RENEW_MS * 3 < LEASE_MS, "a lease survives two renewals that fail"
 assert MODEL_CALL_S_MAX * 1000 + SLOT_FRESH_MS < LEASE_MS + LEASE_GRACE_MS, "a model's call fits"
 assert PARKED_NOTED_MS + 300_000 < WAITING_WATCHED_MS, "who parks is seen, however slow it is"

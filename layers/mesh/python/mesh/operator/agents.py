@@ -17,6 +17,7 @@ from mesh.control.instance_model_keys import (
 )
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.errors import FieldProblem, Invalid, Refused
+from mesh.operator.jobs import ordered
 from mesh.operator.route import Answer, Call, Needs, Route, nothing
 from mesh.operator.shapes.agents import (
     AgentList,
@@ -29,6 +30,7 @@ from mesh.operator.shapes.agents import (
     ModelTaken,
 )
 from mesh.operator.shapes.base import Listing, Nothing
+from mesh.operator.shapes.jobs import JobShown
 from mesh.operator.waking import wake_agent
 from mesh.records.agent import Agent, Limits, Model, ModelKind
 from mesh.records.operator import OperatorRole
@@ -117,6 +119,10 @@ def shown(call: Call, agents: Sequence[Agent]) -> list[AgentShown]:
     if any(may_use_instance_key(agent) for agent in agents):
         kept = call.plane.instance_model_keys.kept().keys()
     return [_shown(agent, credential_source(agent, kept)) for agent in agents]
+
+
+def _delete(call: Call, agent: Agent, _: Nothing) -> Answer:
+    return ordered(call, call.plane.deletions.agent(agent, call.cause))
 
 
 def _shown(agent: Agent, source: CredentialSource | None) -> AgentShown:
@@ -215,6 +221,19 @@ ROUTES: Final = (
         takes=AgentPut,
         act=_put,
         answers=AgentShown,
+    ),
+    Route(
+        method="DELETE",
+        path="/api/agents/{slug}",
+        operation="deleteAgent",
+        summary="Delete a paused agent with all that it has; its slug is given to no other for 90"
+        " days",
+        needs=Needs.ADMIN,
+        find=agent_of,
+        takes=Nothing,
+        act=_delete,
+        answers=JobShown,
+        status=202,
     ),
     Route(
         method="POST",

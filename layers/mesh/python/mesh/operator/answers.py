@@ -23,7 +23,7 @@ def answered(answer: Answer, request_id: str) -> dict[str, Any]:
         text = json.dumps(body.model_dump(mode="json", by_alias=True), ensure_ascii=False)
     else:
         text = "" if body is None else json.dumps(body, ensure_ascii=False)
-    return _response(answer.status, text, request_id)
+    return _response(answer.status, text, request_id, answer.headers)
 
 
 def refusal(error: MeshError, request_id: str) -> dict[str, Any]:

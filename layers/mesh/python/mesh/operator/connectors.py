@@ -15,6 +15,7 @@ from mesh.operator.connector_actions import ACTIONS
 from mesh.operator.connector_shown import answer, shown
 from mesh.operator.entries import counts
 from mesh.operator.installs import install_of
+from mesh.operator.jobs import JOB_HEADER
 from mesh.operator.moving import host_changes, may_wait
 from mesh.operator.outbox_orders import job_about
 from mesh.operator.refusals import list_refusals
@@ -135,8 +136,10 @@ def _move_without_what_waits(call: Call, install: Install, wanted: Wanted, versi
 
 
 def _delete(call: Call, install: Install, _: Nothing) -> Answer:
-    call.plane.enablement.remove(install, call.cause)
-    return Answer(None, 204)
+    job, order = call.plane.deletions.install(install, call.cause)
+    call.plane.enablement.remove(install, call.cause, order)
+    call.plane.deps.bell.chore(job.job_id)
+    return Answer(None, 204, {JOB_HEADER: job.job_id})
 
 
 def _wanted(body: ConnectorNew | ConnectorPut, url: str | Keep | None) -> Wanted:
@@ -204,7 +207,7 @@ ROUTES: Final = (
         method="DELETE",
         path=_ONE,
         operation="deleteConnector",
-        summary="Delete a connector; what waits in it is never sent",
+        summary="Delete a connector; X-Mesh-Job names the job that erases what was said in it",
         needs=Needs.OPERATOR,
         find=install_of,
         takes=Nothing,

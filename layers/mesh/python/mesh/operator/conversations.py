@@ -1,6 +1,8 @@
-"""Owns the routes of conversations: which there are, and what the agent heard and said in each.
+"""Owns the routes of conversations: which there are, what the agent heard and said in each, and how
+what was said is deleted, of a conversation or of an actor.
 
-Refuses to change anything, and to show what the gate refused: it was never kept.
+Refuses to show what was deleted, however far its erasing is, and what the gate refused: it was
+never kept.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from mesh.kernel.clock import rfc3339
 from mesh.kernel.ids import ulid_ms
 from mesh.kernel.limits import LIST_ROWS_PER_REQUEST
 from mesh.operator.agents import agent_of
+from mesh.operator.jobs import ordered
 from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Listing, Nothing
 from mesh.operator.shapes.conversations import (
@@ -24,6 +27,7 @@ from mesh.operator.shapes.conversations import (
     MessageList,
     MessageShown,
 )
+from mesh.operator.shapes.jobs import JobShown
 from mesh.records.agent import Agent
 from mesh.records.conversation import Conversation, Heard, Role
 from mesh.records.message import BodyFormat, Topology
@@ -31,6 +35,7 @@ from mesh.storage import keys
 from mesh.storage.happened import Place, Walk, in_batches
 
 _ID: Final = re.compile(r"conv_[0-9A-HJKMNP-TV-Z]{26}\Z")
+_ACTOR: Final = re.compile(r"act_[0-9A-HJKMNP-TV-Z]{26}\Z")
 
 
 def conversation_of(call: Call) -> Conversation:
@@ -41,9 +46,21 @@ def conversation_of(call: Call) -> Conversation:
         raise not_found()
     item = call.plane.deps.table.get(keys.order(conversation_id))
     conversation = None if item is None else record_of(item, Conversation)
-    if conversation is None or not call.principal.reaches(conversation.agent_id):
+    if (
+        conversation is None
+        or conversation.forgotten
+        or not call.principal.reaches(conversation.agent_id)
+    ):
         raise not_found()
     return conversation
+
+
+def _agent_with_actor(call: Call) -> Agent:
+    """The agent of an actor's path. Whether there is such an actor is not known without a walk."""
+    agent = agent_of(call)
+    if _ACTOR.match(call.path["id"]) is None:
+        raise not_found()
+    return agent
 
 
 def _list(call: Call, agent: Agent, query: ConversationListing) -> Answer:
@@ -64,7 +81,7 @@ def _list(call: Call, agent: Agent, query: ConversationListing) -> Answer:
             break
         further = found.place
         conversation = record_of(item, Conversation)
-        if query.install_id in (None, conversation.install_id):
+        if query.install_id in (None, conversation.install_id) and not conversation.forgotten:
             items.append(_shown(conversation))
     end = further if stopped else walk.place
     cursor = call.cursor(None if end is None else [end.day, end.before])
@@ -81,20 +98,35 @@ def _messages(call: Call, conversation: Conversation, query: Listing) -> Answer:
     before = keys.MSG + keys.AFTER_ALL
     if place is not None:
         before = keys.message(here, int(place[0]) - 1).sk
+    first = keys.message(here, conversation.forget_to + 1).sk
+    if before < first:  # the place is older than what was deleted since
+        return Answer(MessageList(items=[], next_cursor=None))
     page = call.plane.deps.table.query(
-        keys.conversation(here), between=(keys.MSG, before), forward=False, limit=query.limit + 1
+        keys.conversation(here), between=(first, before), forward=False, limit=query.limit + 1
     )
     heard = [record_of(item, Heard) for item in page.items]
     more = len(heard) > query.limit or (bool(heard) and page.last is not None)
     heard = heard[: query.limit]
     cursor = call.cursor([heard[-1].order] if more else None)
-    return Answer(MessageList(items=[_message(each) for each in heard], next_cursor=cursor))
+    return Answer(
+        MessageList(items=[_message(conversation, each) for each in heard], next_cursor=cursor)
+    )
+
+
+def _delete(call: Call, conversation: Conversation, _: Nothing) -> Answer:
+    return ordered(call, call.plane.deletions.conversation(conversation, call.cause))
+
+
+def _delete_actor(call: Call, agent: Agent, _: Nothing) -> Answer:
+    return ordered(call, call.plane.deletions.actor(agent, call.path["id"], call.cause))
 
 
 def _shown(conversation: Conversation) -> ConversationShown:
     # One that is not listed began before conversations were.
     began = conversation.last_order // 1000
-    if conversation.list_sk is not None:
+    if conversation.forget_to:  # it began anew
+        began = conversation.forget_to // 1000
+    elif conversation.list_sk is not None:
         began = ulid_ms(conversation.list_sk)
     return ConversationShown(
         conversation_id=conversation.conversation_id,
@@ -107,7 +139,7 @@ def _shown(conversation: Conversation) -> ConversationShown:
     )
 
 
-def _message(heard: Heard) -> MessageShown:
+def _message(conversation: Conversation, heard: Heard) -> MessageShown:
     reply = heard.role is Role.REPLY
     said: dict[str, Any] = json.loads(heard.sent or b"{}") if reply else {}
     engaged = reply or heard.verdict == "engage"
@@ -119,6 +151,9 @@ def _message(heard: Heard) -> MessageShown:
         run_id=f"run_{heard.story}" if engaged else None,
         message_id=heard.message_id,
         actor_id=heard.actor_id,
+        actor=None
+        if heard.actor_id is None
+        else keys.actor_id(conversation.install_id, heard.actor_id),
         display_name=heard.display_name,
         body=str(said.get("body", "")) if reply else heard.body or "",
         body_format=BodyFormat(said.get("body_format") or heard.body_format or BodyFormat.MARKDOWN),
@@ -152,6 +187,30 @@ ROUTES: Final = (
         takes=Nothing,
         act=_get,
         answers=ConversationShown,
+    ),
+    Route(
+        method="DELETE",
+        path=_ONE,
+        operation="deleteConversation",
+        summary="Delete what was said in a conversation so far; what comes later is kept",
+        needs=Needs.OPERATOR,
+        find=conversation_of,
+        takes=Nothing,
+        act=_delete,
+        answers=JobShown,
+        status=202,
+    ),
+    Route(
+        method="DELETE",
+        path="/api/agents/{slug}/actors/{id}",
+        operation="deleteActor",
+        summary="Delete what an actor (act_…) said to the agent so far, and all that came of it",
+        needs=Needs.OPERATOR,
+        find=_agent_with_actor,
+        takes=Nothing,
+        act=_delete_actor,
+        answers=JobShown,
+        status=202,
     ),
     Route(
         method="GET",

@@ -49,6 +49,10 @@ def ordered(call: Call, job: Job) -> Answer:
     return Answer(shown(job), 202)
 
 
+JOB_HEADER: Final = "X-Mesh-Job"
+"""Names the job that goes on behind an answer which is not about it."""
+
+
 def _get(_: Call, job: Job, __: Nothing) -> Answer:
     return Answer(shown(job))
 

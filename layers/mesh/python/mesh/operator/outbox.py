@@ -28,6 +28,7 @@ from mesh.operator.shapes.happened import (
     EntryShown,
     OutboxListing,
 )
+from mesh.operator.stories import is_forgotten
 from mesh.outbox.entries import Entries, discard_write, replay_write
 from mesh.records.agent import Agent
 from mesh.records.outbox import Attempt, Entry, EntryState
@@ -51,7 +52,7 @@ def story_by_id(call: Call, minted: str, prefixes: tuple[str, ...]) -> Story:
         raise not_found()
     item = call.plane.deps.table.get(keys.story(story_of(minted)))
     story = None if item is None else record_of(item, Story)
-    if story is None or not call.principal.reaches(story.agent_id):
+    if story is None or not call.principal.reaches(story.agent_id) or is_forgotten(call, story):
         raise not_found()
     return story
 

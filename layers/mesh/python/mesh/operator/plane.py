@@ -12,6 +12,7 @@ from functools import cached_property
 from mesh.connectors.generic.provision import GenericProvisioner
 from mesh.control.agents import Agents
 from mesh.control.audit import AuditTrail
+from mesh.control.deletions import Deletions
 from mesh.control.enablement import Enablement
 from mesh.control.installs import Installs
 from mesh.control.instance_model_keys import InstanceModelKeys
@@ -84,6 +85,10 @@ class ControlPlane:
     @cached_property
     def restoring(self) -> Restoring:
         return Restoring(self.deps.table, self.deps.clock, self.audit, self.installs)
+
+    @cached_property
+    def deletions(self) -> Deletions:
+        return Deletions(self.deps.clock, self.audit, self.jobs)
 
     @cached_property
     def commit(self) -> Commit:

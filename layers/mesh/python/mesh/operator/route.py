@@ -38,6 +38,8 @@ class Answer:
 
     body: BaseModel | Mapping[str, Any] | None
     status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Beside those that every answer bears."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from mesh.operator.shapes.happened import (
     RunSummary,
     StepShown,
 )
-from mesh.operator.stories import Run, run_of, steps_of
+from mesh.operator.stories import Run, is_forgotten, run_of, steps_of
 from mesh.records.agent import Agent, Limits
 from mesh.records.conversation import Conversation, Pending
 from mesh.records.run import Claim, Refusal, RunStatus, Step, StepKind, Story
@@ -139,12 +139,13 @@ def _explain_message(call: Call, _: None, query: MessageSearch) -> Answer:
     table = call.plane.deps.table
     claim = table.get(keys.claim(install.install_id, query.conversation_key, query.message_id))
     item = claim and table.get(keys.story(record_of(claim, Claim).story))
-    if not item:
+    story = record_of(item, Story) if item else None
+    if story is None or is_forgotten(call, story):
         raise Refused(
             "not_found",
             "no such message was taken in; mesh connector refusals may tell why",
         )
-    return Answer(explain(call, record_of(item, Story)))
+    return Answer(explain(call, story))
 
 
 def story_or_request(call: Call) -> Story | None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mesh.control.rows import record_of
 from mesh.engine.lease import is_live
 from mesh.operator.route import Call
-from mesh.records.conversation import Pending
+from mesh.records.conversation import Conversation, Pending
 from mesh.records.run import RunStatus, Step, StepStatus, Story
 from mesh.storage import keys
 
@@ -42,6 +42,14 @@ def run_of(call: Call, story: Story) -> Run:
     pending = record_of(item, Pending)
     live = is_live(pending, deps.clock.now_ms())
     return Run(story, RunStatus.RUNNING if live else RunStatus.QUEUED, pending)
+
+
+def is_forgotten(call: Call, story: Story) -> bool:
+    """Whether a story was deleted with its conversation, however far its erasing is."""
+    if story.order is None:
+        return False
+    item = call.plane.deps.table.get(keys.order(story.conversation_id))
+    return item is not None and record_of(item, Conversation).forgets(story.order)
 
 
 def steps_of(call: Call, story: Story) -> list[Step]:

@@ -24,6 +24,9 @@ from mesh.storage.items import Item
 from mesh.storage.table import Cancelled, Table, Why
 from mesh.storage.writes import Write, delete, put, update
 
+CONVERSATION_DELETED: Final = "conversation_deleted"
+"""Why a run ends as cancelled whose conversation was deleted with its message in it."""
+
 _STORY: Final = 2
 """Where the story's write stands among those that end a run, after the run's and the order's."""
 
@@ -88,6 +91,8 @@ class Commit:
                     reason.old if reason.why is Why.CONDITION else None
                     for reason in cancelled.reasons
                 ]
+                if ending.render is not None and _forgets(olds, pending.order):
+                    raise LostLease from None  # what it answers was deleted meanwhile
                 picture = _learn(picture, olds)
                 if picture.story and cancelled.reasons[_STORY].why is Why.CONDITION:
                     picture = replace(picture, story=False)
@@ -104,15 +109,16 @@ class Commit:
         raise Failed("unavailable", "the conversation is contended; try again", Phase.BEFORE)
 
     def cancel_writes(
-        self, conversation: Conversation, pending: Pending, reason: str
+        self, conversation: Conversation, pending: Pending, reason: str, *, has_story: bool = True
     ) -> list[Write]:
         """The writes that end a run as cancelled, whoever works on it, with no entry.
 
         The first deletes the row `PEND#…` as it was read; a worker that holds its lease loses it.
-        They go into one transaction, with the audit row of whoever asked for it.
+        They go into one transaction, with the audit row of whoever asked for it. `has_story` is
+        False where the story's row was kept no longer than the run waited.
         """
         ending = Ending(RunStatus.CANCELLED, reason, None)
-        picture = _picture(conversation, None)
+        picture = replace(_picture(conversation, None), story=has_story)
         return self._writes(conversation.conversation_id, conversation, pending, ending, picture)
 
     def _writes(
@@ -133,7 +139,9 @@ class Commit:
                 lease_no=pending.lease_no,
                 story=pending.story,
             ),
-            self._conversation(conversation_id, picture, order if sequence else None, now),
+            self._conversation(
+                conversation_id, picture, (order, pending.order) if sequence else None, now
+            ),
             *self._told(pending, ending, now),
         ]
         if picture.story:
@@ -176,17 +184,24 @@ class Commit:
         return writes
 
     def _conversation(
-        self, conversation_id: str, picture: _Picture, order: int | None, now: int
+        self, conversation_id: str, picture: _Picture, reply: tuple[int, int] | None, now: int
     ) -> Write:
-        """One fewer waits. The mark goes with the last of them, by a condition on their number."""
+        """One fewer waits. The mark goes with the last of them, by a condition on their number.
+
+        `reply` is the order of a reply and of the message that it answers. That one must not have
+        been deleted: what an agent says of it would be kept where nobody looks for it any more.
+        """
         waiting = picture.waiting - 1
         sets = ["#pending = :waiting"]
         values: dict[str, Any] = {"waiting": waiting, "seen": picture.waiting}
         condition = "#pending = :seen"
-        if order is not None:
+        if reply is not None:
             sets.append("#last_order = :order")
-            condition += " AND #last_order < :order"
-            values["order"] = order
+            condition += (
+                " AND #last_order < :order"
+                " AND (attribute_not_exists(#forget_to) OR #forget_to < :answered)"
+            )
+            values["order"], values["answered"] = reply
         remove = ""
         if waiting > 0:
             sets += ["#due_pk = :due_pk", "#due_at = :due_at"]
@@ -212,8 +227,7 @@ class Commit:
         if sequence is not None:
             values |= {"sequence": sequence, "reply_order": order}
         sets = ", ".join(f"#{name} = :{name}" for name in values)
-        # Whoever cancels a run has its story before him, and a transaction of his own.
-        stands = "" if ending.status is RunStatus.CANCELLED else "attribute_exists(#pk)"
+        stands = "attribute_exists(#pk)"
         return update(keys.story(pending.story), f"SET {sets}", stands, **values)
 
     def _told(self, pending: Pending, ending: Ending, now: int) -> list[Write]:
@@ -284,6 +298,14 @@ def _picture(conversation: Conversation, outbox: Outbox | None) -> _Picture:
         last_order=conversation.last_order,
         waiting=conversation.pending,
         outbox=None if outbox is None else (outbox.seq, outbox.due_pk is not None),
+    )
+
+
+def _forgets(olds: list[Item | None], order: int) -> bool:
+    """Whether the conversation, where it stood in the way, was deleted up to `order` or beyond."""
+    return any(
+        old is not None and old["sk"] == keys.ORDER and old.get("forget_to", 0) >= order
+        for old in olds
     )
 
 

@@ -31,6 +31,17 @@ class Conversation(Mark, frozen=True, kw_only=True):
     actors: frozenset[str] = frozenset()
     list_sk: str | None = None
     """The ULID of its first message, by which it is listed."""
+    forget_to: int = 0
+    """What was said up to this order was deleted: nobody is shown it, and no run answers it."""
+
+    def forgets(self, order: int) -> bool:
+        """Whether what was said at `order` was deleted."""
+        return order <= self.forget_to
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether nothing was said since it was deleted."""
+        return self.last_order <= self.forget_to
 
 
 class Outbox(Mark, frozen=True, kw_only=True):

@@ -30,10 +30,18 @@ class InstallState(StrEnum):
 
 
 class AgentStatus(StrEnum):
-    """Whether an agent works."""
+    """Whether an agent works, and the tombstone of one that was deleted."""
 
     ACTIVE = "active"
     PAUSED = "paused"
+    DELETING = "deleting"
+    """It is gone for everybody but the job that erases what it had."""
+    DELETED = "deleted"
+
+    @property
+    def stands(self) -> bool:
+        """Whether the agent is there, for whoever asks."""
+        return self in (AgentStatus.ACTIVE, AgentStatus.PAUSED)
 
 
 class Policy(StrEnum):

@@ -221,6 +221,11 @@ def agent_of(key: Key) -> str:
     return key.pk.removeprefix("AGENT#")
 
 
+def conversation_of(key: Key) -> str:
+    """The id of the conversation in whose partition `key` lies."""
+    return key.pk.removeprefix("CONV#")
+
+
 def slug(slug: str) -> Key:
     return Key("AGENTS", slug)
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from mesh.operator.cli.command import Invocation, common, fresh_key, read_secret, read_text
+from mesh.operator.cli.deleting import asked, make_sure, order, waited
 from mesh.operator.cli.failure import CommandError, of_api
 from mesh.operator.cli.instance import days, days_of, retention
 from mesh.operator.cli.lists import Paging, paged, parameters, show_list
@@ -82,7 +83,7 @@ def changed(given: dict[str, Any], before: Json) -> Json:
 
 @click.group("agent")
 def group() -> None:
-    """Agents: create, list, show, update, pause, resume."""
+    """Agents: create, list, show, update, pause, resume, delete."""
 
 
 @group.command("create")
@@ -213,6 +214,22 @@ def pause(invocation: Invocation, slug: str) -> None:
 def resume(invocation: Invocation, slug: str) -> None:
     """Let a paused agent go on, with what waited first."""
     act(invocation, slug, "resume")
+
+
+@group.command("delete")
+@click.argument("slug")
+@asked
+@waited
+@common
+def delete(invocation: Invocation, slug: str, yes: bool, wait: bool) -> int:
+    """Delete a paused agent with all that it has; audit rows alone stay.
+
+    Its slug is given to no other agent for 90 days.
+    """
+    what = "with its connectors, its vault, its conversations and what waits in them,"
+    make_sure(f"the agent {slug}, {what}", yes)
+    with invocation.client() as client:
+        return order(invocation, client, f"/api/agents/{segment(slug)}", wait)
 
 
 def act(invocation: Invocation, slug: str, action: str) -> None:

@@ -19,12 +19,14 @@ from mesh.operator.cli.connector_shown import (
     show_connector,
     show_minted,
 )
+from mesh.operator.cli.deleting import asked, make_sure, waited
 from mesh.operator.cli.enabling import ask_to_enable, enable_made, outcome, path_of
 from mesh.operator.cli.failure import REFUSED, CommandError
 from mesh.operator.cli.foresight import payload_of, show_plan, show_simulation
+from mesh.operator.cli.jobs import ended, tell
 from mesh.operator.cli.lists import Paging, paged, pages_of_agents, parameters, show_list
 from mesh.operator.cli.terminal import when
-from mesh.operator.client import segment
+from mesh.operator.client import ApiError, OperatorClient, segment
 
 KINDS: Final = ("generic",)
 
@@ -229,20 +231,33 @@ def disable(invocation: Invocation, install_id: str) -> None:
 
 @group.command("delete")
 @click.argument("install_id", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@asked
+@waited
 @common
-def delete(invocation: Invocation, install_id: str, yes: bool) -> None:
-    """Delete an install for good."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise CommandError("deleting is for good: give --yes", exit_code=2)
-        click.confirm(f"Delete {install_id} for good?", abort=True, err=True)
+def delete(invocation: Invocation, install_id: str, yes: bool, wait: bool) -> int:
+    """Delete an install for good; a job erases what was said through it."""
+    make_sure(f"{install_id}, with its conversations and what waits in them,", yes)
     with invocation.client() as client:
-        client.call("DELETE", path_of(install_id))
+        job_id = deleted(client, path_of(install_id))
+        if wait and job_id is not None:
+            path = f"/api/jobs/{segment(job_id)}"
+            return tell(invocation, ended(invocation, client, client.call("GET", path)))
     if invocation.as_json:
-        invocation.terminal.document({"install_id": install_id, "state": "deleted"})
+        told = {"install_id": install_id, "state": "deleted", "job_id": job_id}
+        invocation.terminal.document(told)
     else:
         invocation.terminal.say(f"{install_id} is deleted")
+        if job_id is not None:
+            invocation.terminal.say(f"What was said is being erased: mesh job wait {job_id}")
+    return 0
+
+
+def deleted(client: OperatorClient, path: str) -> str | None:
+    """Deletes what the path names; the id of the job that the answer tells of."""
+    answer = client.send("DELETE", path)
+    if not 200 <= answer.status < 300:
+        raise ApiError(answer, path)
+    return answer.headers.get("x-mesh-job")
 
 
 @group.command("ping")

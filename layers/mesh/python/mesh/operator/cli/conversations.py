@@ -1,4 +1,5 @@
-"""Owns `mesh conversation …`: which conversations there are, and what was heard and said in one.
+"""Owns `mesh conversation …`: which conversations there are, what was heard and said in one, and
+how one is deleted.
 
 Refuses to let what was said act on a terminal: it is printed as escaped text.
 """
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from mesh.operator.cli.command import Invocation, common
+from mesh.operator.cli.deleting import asked, make_sure, order, waited
 from mesh.operator.cli.lists import Paging, of_agents, paged, parameters, show_happened, show_list
 from mesh.operator.cli.terminal import when
 from mesh.operator.client import Json, segment
@@ -17,7 +19,7 @@ from mesh.operator.client import Json, segment
 
 @click.group("conversation")
 def group() -> None:
-    """Conversations: what an agent heard and said."""
+    """Conversations: what an agent heard and said; delete one."""
 
 
 @group.command("list")
@@ -72,6 +74,21 @@ def show(invocation: Invocation, conversation_id: str, **given: Any) -> None:
             ("MESSAGE", "AT", "WHAT"),
             _row,
         )
+
+
+@group.command("delete")
+@click.argument("conversation_id", metavar="ID")
+@asked
+@waited
+@common
+def delete(invocation: Invocation, conversation_id: str, yes: bool, wait: bool) -> int:
+    """Delete what was said in a conversation so far, with its runs and replies.
+
+    What is said from then on is kept, and is answered without what was before.
+    """
+    make_sure(f"everything that was said in {conversation_id}, and what waits in it,", yes)
+    with invocation.client() as client:
+        return order(invocation, client, f"/api/conversations/{segment(conversation_id)}", wait)
 
 
 def _row(each: Json) -> tuple[object, ...]:

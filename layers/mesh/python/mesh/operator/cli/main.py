@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from mesh.operator.cli import (
+    actors,
     agents,
     connectors,
     conversations,
@@ -41,7 +42,7 @@ class _Mesh(Sections):
     sections = (
         ("Start here", ("local", "login", "whoami")),
         ("Agents and where they are reached", ("agent", "connector", "vault")),
-        ("What happened", ("explain", "conversation", "run", "outbox", "job", "audit")),
+        ("What happened", ("explain", "conversation", "actor", "run", "outbox", "job", "audit")),
         ("The third party's side", ("send", "verify")),
         ("The instance", ("instance", "operator", "secret", "restore", "smoke")),
         ("The instance", ("doctor", "operator", "secret", "restore", "smoke")),
@@ -68,6 +69,7 @@ def cli(context: click.Context) -> None:
 
 
 for _command in (
+    actors.group,
     agents.group,
     connectors.group,
     conversations.group,

@@ -51,6 +51,9 @@ class MessageShown(Shown):
     message_id: str | None
     """The caller's id of what was heard."""
     actor_id: str | None
+    """The caller's id of who spoke."""
+    actor: str | None
+    """Mesh's own: `act_…`, by which what an actor said is deleted."""
     display_name: str | None
     body: str
     body_format: BodyFormat
