@@ -44,7 +44,12 @@ def _walk(call: Call, install: Install) -> Walk:
     """
     deps = call.plane.deps
     now = deps.clock.now_ms()
-    oldest = max(install.created_at, now - deps.settings.messages_kept_days * DAY_MS)
+    kept_days = max(
+        deps.settings.messages_kept_days,
+        call.plane.instance.read().retention_days or 0,
+        install.retention_days or 0,
+    )
+    oldest = max(install.created_at, now - kept_days * DAY_MS)
     return Walk(
         deps.table,
         lambda at_ms: keys.outbox_lists(install.agent_id, at_ms),
