@@ -15,6 +15,11 @@ from mesh.operator.cli.main import run
 from tests.fakes.operators import Api
 
 
+NETWORK_S = 0.05
+"""What a request takes; without it, two things that are made after each other would be of one
+moment."""
+
+
 class GatewayTransport(httpx.BaseTransport):
     """Hands each request to the gateway of a system that a test drives."""
 
@@ -22,6 +27,7 @@ class GatewayTransport(httpx.BaseTransport):
         self._api = api
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self._api.system.clock.forward(NETWORK_S)
         target = request.url.raw_path.decode()
         answer = self._api.system.stack.request(
             request.method, target, dict(request.headers), request.read()

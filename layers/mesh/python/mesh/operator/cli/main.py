@@ -17,6 +17,8 @@ import click
 
 from mesh.operator.cli import (
     actors,
+    agent_apply,
+    agent_export,
     agents,
     connectors,
     conversations,
@@ -44,8 +46,7 @@ class _Mesh(Sections):
         ("Agents and where they are reached", ("agent", "connector", "vault")),
         ("What happened", ("explain", "conversation", "actor", "run", "outbox", "job", "audit")),
         ("The third party's side", ("send", "verify")),
-        ("The instance", ("instance", "operator", "secret", "restore", "smoke")),
-        ("The instance", ("doctor", "operator", "secret", "restore", "smoke")),
+        ("The instance", ("doctor", "instance", "operator", "secret", "restore", "smoke")),
     )
 
 
@@ -91,6 +92,10 @@ for _command in (
     smoke.smoke,
 ):
     cli.add_command(_command)
+
+
+for _command in (agent_export.export, agent_apply.apply):
+    agents.group.add_command(_command)
 
 
 def run(arguments: Sequence[str], invocation: Invocation | None = None) -> int:

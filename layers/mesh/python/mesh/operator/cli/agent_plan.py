@@ -1,0 +1,128 @@
+"""Owns what it takes to make an agent match a file: the steps, each with what it would change.
+
+Refuses to take away: a connector that the file does not name is left as it is, and so is every
+setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mesh.operator.cli.agent_file import SHOWN, agent_settings, connector_settings
+from mesh.operator.client import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One call that would be made."""
+
+    verb: Literal["create", "update"]
+    what: Literal["agent", "connector"]
+    subject: str
+    """The slug, or the connector's name."""
+    body: dict[str, Any]
+    """What the call takes, but for the version."""
+    changes: tuple[str, ...] = ()
+    """What an update changes, by path."""
+    version: int | None = None
+    """The version that it was worked out from."""
+    install_id: str | None = None
+    shown_url: str | None = None
+    """What the file shows of the delivery URL, which it cannot hold."""
+
+    def told(self) -> str:
+        """The step in one line."""
+        if self.verb == "create":
+            return f"create {self.what} {self.subject}"
+        return (
+            f"update {self.what} {self.subject} at version {self.version}:"
+            f" {', '.join(self.changes)}"
+        )
+
+
+def agent_step(document: Json, slug: str, stands: Json | None) -> Step | None:
+    """The step that makes the agent's own settings match; None where they do."""
+    wanted = {name: value for name, value in document["agent"].items() if name != "slug"}
+    if stands is None:
+        body = {"slug": slug, **wanted}
+        return Step(verb="create", what="agent", subject=slug, body=body)
+    return _update("agent", slug, wanted, agent_settings(stands), version=stands["version"])
+
+
+def connector_steps(document: Json, stand: Sequence[Json]) -> Iterator[Step]:
+    """The steps that make its connectors match, in the file's order.
+
+    Names need not be of one connector alone: the first of a name in the file is the oldest of that
+    kind and name that there is, and so on.
+    """
+    left = list(stand)
+    for each in document["connectors"]:
+        kind, name = each.get("kind", "generic"), each["name"]
+        wanted = {key: value for key, value in each.items() if key not in ("kind", SHOWN)}
+        found = next((c for c in left if (c["kind"], c["name"]) == (kind, name)), None)
+        if found is None:
+            yield Step(
+                verb="create",
+                what="connector",
+                subject=name,
+                body={"kind": kind, **wanted},
+                shown_url=each.get(SHOWN),
+            )
+            continue
+        left.remove(found)
+        settings = connector_settings(found)
+        step = _update(
+            "connector",
+            name,
+            wanted,
+            settings,
+            version=found["version"],
+            install_id=found["install_id"],
+        )
+        if step is not None:
+            yield step
+
+
+def _update(
+    what: Literal["agent", "connector"],
+    subject: str,
+    wanted: dict[str, Any],
+    settings: dict[str, Any],
+    *,
+    version: int,
+    install_id: str | None = None,
+) -> Step | None:
+    changes = tuple(_changes(wanted, settings))
+    if not changes:
+        return None
+    return Step(
+        verb="update",
+        what=what,
+        subject=subject,
+        body=_merged(settings, wanted),
+        changes=changes,
+        version=version,
+        install_id=install_id,
+    )
+
+
+def _merged(settings: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """The settings with what is wanted put in their place; what the file does not name stays."""
+    return settings | {
+        name: _merged(settings[name], value)
+        if isinstance(value, dict) and isinstance(settings.get(name), dict)
+        else value
+        for name, value in wanted.items()
+    }
+
+
+def _changes(wanted: dict[str, Any], settings: dict[str, Any]) -> Iterator[str]:
+    """Paths of what differs."""
+    for name, value in wanted.items():
+        before = settings.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            yield from (f"{name}.{path}" for path in _changes(value, before))
+        elif value != before:
+            yield name
