@@ -14,7 +14,6 @@ from mesh.operator.cli.command import Invocation
 from mesh.operator.cli.main import run
 from tests.fakes.operators import Api
 
-
 NETWORK_S = 0.05
 """What a request takes; without it, two things that are made after each other would be of one
 moment."""

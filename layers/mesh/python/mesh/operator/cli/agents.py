@@ -83,8 +83,7 @@ def changed(given: dict[str, Any], before: Json) -> Json:
 
 @click.group("agent")
 def group() -> None:
-    """Agents: create, list, show, update, pause, resume, delete."""
-    """Agents: create, list, show, update, pause, resume, export, apply."""
+    """Agents: create, list, show, update, pause, resume, delete, export, apply."""
 
 
 @group.command("create")
