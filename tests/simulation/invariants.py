@@ -204,24 +204,27 @@ def check_rows(rows: dict[Key, Row]) -> None:
         _check_turns(pk, conversation, rows)
         _check_outbox(pk, conversation, rows)
     _check_counters(rows, stories)
-    _check_days(rows, conversations)
+    _check_days(rows)
 
 
-def _check_days(rows: dict[Key, Row], conversations: dict[str, dict[str, Row]]) -> None:
-    """Turns and tokens of a day are those of its runs: none is lost, none counts twice."""
-    days = [row for (pk, _), row in rows.items() if pk.startswith("DAY#")]
-    if not days:
-        return
-    notices = [row for (_, sk), row in rows.items() if sk == "NOTICE"]
-    told = [n["figures"]["percent"] for n in notices if n["kind"] == "budget.reached"]
-    _need(len(told) == len(set(told)), "a budget is told of once a day", told)
-    tokens = sum(
-        row.get("input_tokens", 0) + row.get("output_tokens", 0)
-        for (_, sk), row in rows.items()
-        if sk.startswith("STEP#")
-    )
-    counted = sum(day.get("tokens", 0) for day in days)
-    _need(counted in (0, tokens), "tokens are counted with their answers", (counted, tokens))
+def _check_days(rows: dict[Key, Row]) -> None:
+    """Tokens of a day are those of the answers that are kept: none is lost, none counts twice."""
+    counted: Counter[str] = Counter()
+    kept: Counter[str] = Counter()
+    told: Counter[tuple[str, str, int]] = Counter()
+    for (pk, sk), row in rows.items():
+        if pk.startswith("DAY#"):
+            counted[pk.split("#")[1]] += row.get("tokens", 0)
+        elif sk.startswith("STEP#"):
+            agent_id = rows[pk, "STORY"]["agent_id"]
+            kept[agent_id] += row.get("input_tokens", 0) + row.get("output_tokens", 0)
+        elif sk == "NOTICE" and row["kind"] == "budget.reached":
+            told[row["agent_id"], row["reason"], row["figures"]["percent"]] += 1
+    for agent_id in kept:
+        if rows["AGENT#" + agent_id, "SETTINGS"]["limits"].get("tokens_per_day") is not None:
+            same = counted[agent_id] == kept[agent_id]
+            _need(same, "tokens are counted with their answers", (counted, kept))
+    _need(max(told.values(), default=0) <= 1, "a budget is told of once a day", told)
 
 
 def _check_stories(

@@ -8,9 +8,10 @@ What has no budget is not counted and costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -27,8 +28,9 @@ from mesh.storage import keys
 from mesh.storage.table import Cancelled, ConditionFailed, Table, Why
 from mesh.storage.writes import Write, update
 
-TURNS: Final = "turns_per_day"
-TOKENS: Final = "tokens_per_day"
+TURNS: Final = "turns_per_day_reached"
+TOKENS: Final = "tokens_per_day_reached"
+"""Why a run ends that a budget stops."""
 
 
 def read_day(table: Table, agent_id: str, at_ms: int) -> Day:
@@ -36,12 +38,25 @@ def read_day(table: Table, agent_id: str, at_ms: int) -> Day:
     return _day_of(table.get(keys.day(agent_id, at_ms)))
 
 
+def read_days(table: Table, agents: Sequence[Agent], at_ms: int) -> dict[str, Day]:
+    """The same of many agents, by id: of those alone that have a daily budget and used any of it.
+
+    Raises Failed.
+    """
+    wanted = {
+        keys.day(agent.agent_id, at_ms): agent.agent_id
+        for agent in agents
+        if (agent.limits.turns_per_day, agent.limits.tokens_per_day) != (None, None)
+    }
+    found = table.get_many(wanted) if wanted else {}
+    return {wanted[key]: _day_of(item) for key, item in found.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class _Meter:
-    """One budget of one agent: its name, the attribute that counts it, and its limit."""
+    """One budget of one agent: the attribute that counts it, and its limit."""
 
-    reason: str
-    counts: str
+    counts: Literal["turns", "tokens"]
     limit: int
 
     @property
@@ -76,14 +91,14 @@ class Budgets:
 
         Raises LostLease where the lease was another's, Failed.
         """
-        return self._add(agent, _Meter(TURNS, "turns", limit), taking, 1, capped=True)
+        return self._add(agent, _Meter("turns", limit), taking, 1, capped=True)
 
     def tokens_reached(self, agent: Agent) -> bool:
         """Whether the agent may make no call of its model any more today. Raises Failed."""
         limit = agent.limits.tokens_per_day
         if limit is None:
             return False
-        now, meter = self._clock.now_ms(), _Meter(TOKENS, "tokens", limit)
+        now, meter = self._clock.now_ms(), _Meter("tokens", limit)
         day = read_day(self._table, agent.agent_id, now)
         if meter.used_of(day) < limit:
             return False
@@ -96,7 +111,7 @@ class Budgets:
 
         Raises LostLease where the condition of `keeping` did not hold, Failed.
         """
-        self._add(agent, _Meter(TOKENS, "tokens", limit), keeping, tokens, capped=False)
+        self._add(agent, _Meter("tokens", limit), keeping, tokens, capped=False)
 
     def _add(self, agent: Agent, meter: _Meter, write: Write, amount: int, *, capped: bool) -> bool:
         now = self._clock.now_ms()
@@ -172,7 +187,7 @@ class Budgets:
             now,
             agent_id=agent.agent_id,
             subject=agent.agent_id,
-            reason=meter.reason,
+            reason=f"{meter.counts}_per_day",
             figures={"percent": percent},
         )
 

@@ -5,7 +5,7 @@ Refuses a model's `base_url` from anyone but an admin, and one that the egress g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from mesh.control.agents import not_found
@@ -15,6 +15,7 @@ from mesh.control.instance_model_keys import (
     credential_source,
     may_use_instance_key,
 )
+from mesh.engine.budgets import read_days
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.errors import FieldProblem, Invalid, Refused
 from mesh.operator.jobs import ordered
@@ -28,12 +29,14 @@ from mesh.operator.shapes.agents import (
     LimitsTaken,
     ModelShown,
     ModelTaken,
+    TodayShown,
 )
 from mesh.operator.shapes.base import Listing, Nothing
 from mesh.operator.shapes.jobs import JobShown
 from mesh.operator.waking import wake_agent
 from mesh.records.agent import Agent, Limits, Model, ModelKind
 from mesh.records.operator import OperatorRole
+from mesh.records.running import Day
 
 
 def agent_of(call: Call) -> Agent:
@@ -118,14 +121,25 @@ def shown(call: Call, agents: Sequence[Agent]) -> list[AgentShown]:
     kept: Collection[ModelKind] = ()
     if any(may_use_instance_key(agent) for agent in agents):
         kept = call.plane.instance_model_keys.kept().keys()
-    return [_shown(agent, credential_source(agent, kept)) for agent in agents]
+    now = call.plane.deps.clock.now_ms()
+    days = read_days(call.plane.deps.table, agents, now)
+    return [_shown(agent, credential_source(agent, kept), _today(agent, days)) for agent in agents]
 
 
 def _delete(call: Call, agent: Agent, _: Nothing) -> Answer:
     return ordered(call, call.plane.deletions.agent(agent, call.cause))
 
 
-def _shown(agent: Agent, source: CredentialSource | None) -> AgentShown:
+def _today(agent: Agent, days: Mapping[str, Day]) -> TodayShown:
+    """What is counted, and it alone: a budget that was set today counts from then on."""
+    day, limits = days.get(agent.agent_id, Day()), agent.limits
+    return TodayShown(
+        turns=None if limits.turns_per_day is None else day.turns,
+        tokens=None if limits.tokens_per_day is None else day.tokens,
+    )
+
+
+def _shown(agent: Agent, source: CredentialSource | None, today: TodayShown) -> AgentShown:
     return AgentShown(
         agent_id=agent.agent_id,
         slug=agent.slug,
@@ -142,6 +156,7 @@ def _shown(agent: Agent, source: CredentialSource | None) -> AgentShown:
         limits=LimitsShown(
             **{name: getattr(agent.limits, name) for name in LimitsShown.model_fields}
         ),
+        today=today,
         retention_days=agent.retention_days,
         status=agent.status,
         version=agent.version,

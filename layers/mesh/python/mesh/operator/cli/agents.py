@@ -260,6 +260,7 @@ def show_agent(invocation: Invocation, agent: Json) -> None:
             ("model key", _MODEL_KEYS.get(model.get("credential_source"))),
             ("instructions", agent["instructions"] or None),
             *((f"limit {name}", value) for name, value in agent["limits"].items()),
+            *((f"today {name}", value) for name, value in agent.get("today", {}).items()),
             ("retention", days(agent.get("retention_days"), "as the instance says")),
             ("created", when(agent.get("created_at"))),
             ("version", agent["version"]),

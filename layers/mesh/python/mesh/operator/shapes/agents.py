@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mesh.control.instance_model_keys import CredentialSource
+from mesh.kernel.limits import RUNNING_SLOTS_MAX
 from mesh.operator.shapes.base import (
     Handle,
     Instructions,
@@ -43,7 +44,7 @@ class LimitsTaken(Taken):
     queue_seconds: Annotated[int, Field(ge=1, le=604_800)] = 3600
     input_tokens: Annotated[int, Field(ge=1, le=100_000_000)] = 200_000
     output_tokens: Annotated[int, Field(ge=1, le=100_000_000)] = 20_000
-    runs_at_once: Annotated[int, Field(ge=1, le=1_000)] = 5
+    runs_at_once: Annotated[int, Field(ge=1, le=RUNNING_SLOTS_MAX)] = 5
     turns_per_day: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
     tokens_per_day: Annotated[int, Field(ge=0, le=1_000_000_000_000)] | None = None
 
@@ -97,6 +98,14 @@ class LimitsShown(Shown):
     tokens_per_day: int | None
 
 
+class TodayShown(Shown):
+    """What an agent used of its daily budgets on this UTC day; null where there is none: it is not
+    counted."""
+
+    turns: int | None
+    tokens: int | None
+
+
 class AgentShown(Shown):
     """An agent."""
 
@@ -107,6 +116,7 @@ class AgentShown(Shown):
     instructions: str
     model: ModelShown
     limits: LimitsShown
+    today: TodayShown
     retention_days: int | None
     """How long its words are kept, in days; null: as long as the instance says."""
     status: AgentStatus
