@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.local.aws import Call
+from mesh.records.agent import Limits
 from tests.benchmarks.figures import Figure, count
 from tests.fakes.system import Made, System, answer
 
@@ -23,6 +24,10 @@ NEW_WRITES_MAX: Final = 30
 FURTHER_TRY_WRITES_MAX: Final = 10
 TURN_WRITES_MAX: Final = 17
 """Two of them take and free the agent's running slot, once a conversation that is worked down."""
+BUDGETS_WRITES_MAX: Final = 6
+"""More, of a turn whose agent has both daily budgets: its lease and its answer are kept by
+transactions of two rows."""
+BUDGETS_READS_MAX: Final = 3
 DELIVERY_WRITES_MAX: Final = 6
 RETRY_WRITES_MAX: Final = 4
 INGRESS_READS_MAX: Final = 1
@@ -87,6 +92,17 @@ def known(body: str = KB) -> Spent:
     return spent(system, lambda: system.say(made, body))
 
 
+def budgeted() -> Spent:
+    """The same, of an agent with both daily budgets, far from any part that is told of."""
+    system = System(lag=False)
+    agent = system.make_agent("bob", Limits(turns_per_day=10**6, tokens_per_day=10**9))
+    made = system.make_install(agent=agent)
+    system.say(made, SHORT, WARM)
+    system.settle()
+    system.clock.forward(1)
+    return spent(system, lambda: system.say(made, SHORT))
+
+
 def with_parent() -> Spent:
     """A reply in a group to one of the agent's own messages: only its parent engages it."""
     system, made = warm_system()
@@ -148,6 +164,11 @@ def figures() -> dict[str, Figure]:
         ),
         "units_turn_index": count(terse.turn.index_writes, "index write units, the same"),
         "units_turn_read": count(terse.turn.reads, "read units, the same", TURN_READS_MAX),
+        "units_turn_budgets": count(
+            budgeted().turn.writes,
+            "write units of a turn: the same, with both daily budgets",
+            TURN_WRITES_MAX + BUDGETS_WRITES_MAX,
+        ),
         "units_turn_kb": count(usual.turn.writes, "write units of a turn: a reply row over 1 KB"),
         "units_delivery": count(
             terse.delivery.writes, "write units of a delivery", DELIVERY_WRITES_MAX

@@ -31,6 +31,12 @@ def test_a_turn_and_its_delivery_stay_within_their_units() -> None:
     assert spent.delivery.reads <= costs.DELIVERY_READS_MAX
 
 
+def test_daily_budgets_cost_what_two_rows_in_two_transactions_do() -> None:
+    usual, budgeted = costs.known(SHORT).turn, costs.budgeted().turn
+    assert budgeted.writes <= usual.writes + costs.BUDGETS_WRITES_MAX
+    assert budgeted.reads <= usual.reads + costs.BUDGETS_READS_MAX
+
+
 def test_a_short_retry_stays_within_its_units() -> None:
     assert costs.short_retry().writes <= costs.RETRY_WRITES_MAX
 

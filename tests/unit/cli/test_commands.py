@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import stat
 import subprocess
@@ -773,3 +774,19 @@ def test_a_name_that_the_output_cannot_show_is_escaped(encoding: str) -> None:
     )
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert ("日本".encode() in ended.stdout) is (encoding != "latin-1")
+
+
+def test_a_daily_limit_is_set_taken_away_and_shown_with_what_was_used(mesh: Line, api: Api) -> None:
+    today = {"today": {"turns": 7, "tokens": None}}
+    api.on("GET /api/agents/ada", 200, AGENT | today)
+    api.on("PUT /api/agents/ada", 200, AGENT | today)
+    code, out, _ = mesh(
+        "agent", "update", "ada", "--turns-per-day", "0", "--tokens-per-day", "none"
+    )
+    assert code == 0
+    limits = api.body()["limits"]
+    assert (limits["turns_per_day"], limits["tokens_per_day"]) == (0, None)
+    assert re.search(r"today turns +7", out)
+    assert re.search(r"today tokens +–", out)  # it is not counted
+    code, _, err = mesh("agent", "update", "ada", "--turns-per-day", "-3")
+    assert (code, "turns-per-day" in err) == (2, True)

@@ -256,6 +256,16 @@ def _next_of_run(call: Call, run: Run) -> str:
     agent = call.plane.agents.by_id(run.story.agent_id)
     if agent is not None and agent.status is AgentStatus.PAUSED:
         return f"it waits: the agent is paused. Then: mesh agent resume {agent.slug}"
+    order = call.plane.deps.table.get(keys.order(run.story.conversation_id))
+    if (
+        agent is not None
+        and order is not None
+        and order.get("due_pk") == keys.waiting(agent.agent_id)
+    ):
+        return (
+            f"it waits for one of the agent's {agent.limits.runs_at_once} running slots."
+            f" To allow more: mesh agent update {agent.slug} --runs-at-once N"
+        )
     return "it waits for its turn in the conversation; the sweep rings again within minutes"
 
 

@@ -27,18 +27,34 @@ LIMITS: Final = (
     ("--max-input-tokens", "input_tokens", "Input tokens of a run."),
     ("--max-output-tokens", "output_tokens", "Output tokens of a run."),
     ("--runs-at-once", "runs_at_once", "Runs of this agent at the same time."),
-    ("--turns-per-day", "turns_per_day", "Turns a day, as a hard stop."),
-    ("--tokens-per-day", "tokens_per_day", "Tokens a day, as a hard stop."),
+    ("--turns-per-day", "turns_per_day", "Turns a day, as a hard stop, or none for no limit."),
+    ("--tokens-per-day", "tokens_per_day", "Tokens a day, as a hard stop, or none for no limit."),
 )
+DAILY: Final = frozenset({"turns_per_day", "tokens_per_day"})
+"""The limits that an agent may be without."""
+NO_LIMIT: Final = -1
 KEY_STDIN: Final = "--model-key-stdin"
 _MODEL_KEYS: Final = {"agent": "kept", "instance": "the instance's"}
 MODELS: Final = ("bedrock", "anthropic", "openai", "offline")
 
 
+class _OrNone(click.ParamType[int]):
+    """A number, 0 included, or `none`."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; `NO_LIMIT` for none. Fails for anything else, as click does."""
+        if value == "none":
+            return NO_LIMIT
+        number: int = click.IntRange(min=0).convert(value, param, ctx)
+        return number
+
+
 def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that `create` and `update` share."""
     for option, name, text in reversed(LIMITS):
-        number = click.IntRange(min=1)
+        number = _OrNone() if name in DAILY else click.IntRange(min=1)
         function = click.option(option, name, type=number, metavar="N", help=text)(function)
     for decorate in (
         retention,
@@ -73,7 +89,11 @@ def changed(given: dict[str, Any], before: Json) -> Json:
     }
     if model:
         settings["model"] = {**settings.get("model", {}), **model}
-    limits = {name: given[name] for _, name, _ in LIMITS if given[name] is not None}
+    limits = {
+        name: None if given[name] == NO_LIMIT else given[name]
+        for _, name, _ in LIMITS
+        if given[name] is not None
+    }
     if limits:
         settings["limits"] = {**settings.get("limits", {}), **limits}
     if given["retention_days"] is not None:
