@@ -175,6 +175,24 @@ def another_token(patient: Patient) -> None:
     patient.api.ok("POST", "/api/operators", {"name": "Grace", "role": "viewer"})
 
 
+def deaf_webhook(patient: Patient) -> None:
+    set_webhook(patient, "https://pager.example/deaf", 500)
+    paused_delivery(patient)
+    patient.system.run(120, step_s=10)
+
+
+def another_webhook(patient: Patient) -> None:
+    set_webhook(patient, "https://pager.example/told", 204)
+
+
+def set_webhook(patient: Patient, url: str, status: int) -> None:
+    patient.system.egress.script(url, answer(status))
+    settings = patient.api.ok("GET", "/api/instance/settings")
+    names = ("allow_hosts", "retention_days", "version")
+    body = {name: settings[name] for name in names} | {"operator_webhook_url": url}
+    patient.api.ok("PUT", "/api/instance/settings", body)
+
+
 MENDED: dict[str, tuple[Callable[[Patient], None], str, str, Callable[[Patient], None]]] = {
     "connector_held": (held, "warning", "mesh connector enable ins", enable),
     "connector_error": (failed_to_enable, "error", "mesh connector enable ins", enable),
@@ -191,6 +209,12 @@ MENDED: dict[str, tuple[Callable[[Patient], None], str, str, Callable[[Patient],
     "secret_unopenable": (damaged, "error", "mesh connector rotate ins", rotate_at_once),
     "cap_nearly_reached": (small_cap, "warning", "mesh connector update ins", greater_cap),
     "not_rewrapped": (older_key, "warning", "mesh secret rewrap", rewrap),
+    "webhook_failing": (
+        deaf_webhook,
+        "warning",
+        "mesh instance set --webhook-url-stdin",
+        another_webhook,
+    ),
     "token_ends": (
         token_that_ends,
         "warning",

@@ -1,4 +1,5 @@
-"""Owns the doctor's look at the instance: its sweep, its keys, its tokens, and what is long due."""
+"""Owns the doctor's look at the instance: its sweep, its keys, its tokens, its webhook, and what is
+long due."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from mesh.control.epochs import current_epoch
 from mesh.control.instance_key import CONTEXT
+from mesh.control.instance_settings import open_webhook
 from mesh.kernel.errors import Failed
 from mesh.kernel.limits import (
     DOCTOR_DUE_PER_SHARD,
@@ -29,6 +31,7 @@ def check_instance(plane: ControlPlane) -> Iterator[FindingShown]:
     yield from _sweep(plane)
     yield from _key(plane)
     yield from _tokens(plane)
+    yield from _webhook(plane)
     epoch = current_epoch(plane.deps.table)
     job = None if epoch.job_id is None else plane.jobs.find(epoch.job_id)
     if job is not None and job.ended_at is None:
@@ -112,6 +115,23 @@ def _tokens(plane: ControlPlane) -> Iterator[FindingShown]:
             admins[0].operator_id,
             "there is one admin alone; whoever loses that token needs IAM to come back",
             "mesh operator create second-admin --role admin",
+        )
+
+
+def _webhook(plane: ControlPlane) -> Iterator[FindingShown]:
+    """The webhook that tells operators of everything else, and cannot tell of itself."""
+    deps = plane.deps
+    try:
+        webhook = open_webhook(deps.table, deps.instance_keys)
+    except Failed:  # the key does not open, which is a finding of its own
+        return
+    if webhook is not None and deps.table.get(keys.webhook_health(webhook.url)) is not None:
+        yield warning(
+            "webhook_failing",
+            _INSTANCE,
+            "the operators' webhook does not take what it is sent, and notices wait for it; the log"
+            " of chore_worker says how it answers",
+            "mesh instance set --webhook-url-stdin",
         )
 
 
