@@ -110,6 +110,8 @@ def use_stories(system: System, api: Api, made: Made) -> None:
     api.ok("POST", f"/api/outbox/{waiting['outbound_id']}/discard")
     queued = system.say(made, "never mind", "m-3").json()["run_id"]
     api.ok("POST", f"/api/runs/{queued}/cancel")
+    room = keys.conversation_id(made.install_id, "room-9")
+    api.ok("DELETE", f"/api/conversations/{room}")
 
 
 def use_chores(system: System, api: Api) -> None:
