@@ -145,6 +145,27 @@ def test_a_run_that_waited_for_longer_than_its_story_is_told_ends_once_and_leave
     assert len(system.delivered()) == 1
 
 
+def test_a_run_that_waited_for_longer_than_its_message_is_kept_expires_without_a_word(
+    instance: Instance,
+) -> None:
+    system = instance.system
+    instance.set_agent(400)
+    system.say(instance.made, "earlier", "m-0")
+    system.settle()
+    instance.set_agent(1)
+    system.say(instance.made, "hello", "m-1")
+    instance.admin.ok("POST", "/api/agents/ada/pause")
+    system.settle()
+    forget(system, after_days=2)
+    instance.admin.ok("POST", "/api/agents/ada/resume")
+    system.run(60, step_s=30)
+    assert not system.rows("PEND#")
+    assert len(system.rows("STORY")) == 1, "no piece of what is not told any more"
+    assert len(system.delivered()) == 1
+    ended = [fields for event, fields in system.log.events if event == "turn.ended"]
+    assert (ended[-1]["status"], ended[-1]["reason"]) == ("expired", "message_deleted")
+
+
 def forget(system: System, *, after_days: int) -> None:
     """Lets time pass at once, and deletes what DynamoDB would have deleted by then."""
     system.clock.forward(after_days * DAY_MS / 1000)

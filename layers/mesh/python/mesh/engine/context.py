@@ -22,7 +22,7 @@ from mesh.storage.table import Table
 def read_context(table: Table, conversation: Conversation, pending: Pending) -> tuple[Line, ...]:
     """The newest messages that fit the window, oldest first; the last is the message to answer.
 
-    Raises Failed.
+    Empty where that one is not kept any more: a run may wait for longer. Raises Failed.
     """
     here = conversation.conversation_id
     page = table.query(
@@ -34,10 +34,13 @@ def read_context(table: Table, conversation: Conversation, pending: Pending) -> 
         limit=CONTEXT_MESSAGES_MAX,
         forward=False,
     )
+    heard = [msgspec.convert(item, Heard) for item in page.items]
+    if not heard or heard[0].order != pending.order:
+        return ()
     lines: list[Line] = []
     used = 0
-    for item in page.items:
-        line = _line(msgspec.convert(item, Heard))
+    for each in heard:
+        line = _line(each)
         used += len(line.text.encode())
         if lines and used > CONTEXT_BYTES_MAX:
             break

@@ -52,9 +52,11 @@ _FAILURE_TEXT: Mapping[str, str] = {
     "model_failed": "I could not reach the language model that I think with.",
     "model_unavailable": "The language model that I am set up with is not available here.",
     "queue_expired": "This message waited too long for its turn, so I did not answer it.",
+    "message_deleted": "",  # nobody is reminded of what was to be forgotten
     TURNS: "I have answered as much as I may for one day. Please try again tomorrow.",
     TOKENS: "I have thought as much as I may for one day. Please try again tomorrow.",
 }
+_EXPIRED: Final = frozenset({"queue_expired", "message_deleted"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,8 @@ class TurnWorker:
         if self._budgets.tokens_reached(agent):
             return _Said("", TOKENS)
         lines = read_context(self._table, conversation, pending)
+        if not lines:
+            return _Said("", "message_deleted")
         step = ledger.begin(1, StepKind.MODEL, now)
         try:
             answer = model.answer(
@@ -260,7 +264,7 @@ class TurnWorker:
             text, outcome, status = said.text, "reply", RunStatus.COMPLETED
         else:
             text, outcome = _FAILURE_TEXT[said.failure], "failure"
-            expired = said.failure == "queue_expired"
+            expired = said.failure in _EXPIRED
             status = RunStatus.EXPIRED if expired else RunStatus.FAILED
             if not self._failure_replies(pending.install_id):
                 text = ""
