@@ -67,6 +67,12 @@ class Environment:
     """How many master keys there have been. One more makes a new one, which wraps from then on;
     those before it stay and open what they have wrapped."""
 
+    restored_table: str | None = None
+    """The table that a restore made, in the place of the stack's own, which stays as it is."""
+    standby: bool = False
+    """Whether all but the operator API stands still: no message is taken in, and no work is done.
+    For the time between a restore and its finish (`docs/backup.md`)."""
+
     break_glass_role: str = "mesh-break-glass"
     """The one role that may disable the keys or schedule their deletion."""
 

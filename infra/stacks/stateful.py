@@ -54,7 +54,7 @@ class Stateful(Stack):
         self.operations_key = self._key("OperationsKey", "operations", "for logs and alarms")
         self._let_logs_and_alarms_use(self.operations_key)
 
-        self.table = self._table()
+        self.table = self._table_in_use(self._table())
         self.queues = {queue.name: self._queue(queue) for queue in topology.QUEUES}
         self.alarm_topic = self._alarm_topic()
         self._watch_keys()
@@ -164,6 +164,16 @@ class Stateful(Stack):
                 projection_type=dynamodb.ProjectionType.KEYS_ONLY,
             )
         return table
+
+    def _table_in_use(self, own: dynamodb.Table) -> dynamodb.ITable:
+        """The stack's own table, or the restored one that the settings put in its place."""
+        restored = self.environment_settings.restored_table
+        if restored is None:
+            return own
+        # The other stack takes these until it is deployed anew, and what is taken cannot go.
+        self.export_value(own.table_arn)
+        self.export_value(own.table_name)
+        return dynamodb.Table.from_table_name(self, "RestoredTable", restored)
 
     def _queue(self, queue: topology.Queue) -> sqs.Queue:
         """The queue with its dead-letter queue. Each ring is new: content decides nothing."""

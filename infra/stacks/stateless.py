@@ -206,17 +206,29 @@ class Stateless(Stack):
             role=role,
             timeout=Duration.seconds(function.timeout_s),
             memory_size=function.memory_mb,
-            reserved_concurrent_executions=environment.reserved_concurrency.get(
-                function.name, environment.reserved_default
-            )
-            if function.reserved_concurrency
-            else None,
+            reserved_concurrent_executions=self._set_aside(function),
             recursive_loop=lambda_.RecursiveLoop.ALLOW if function.rings_itself else None,
             tracing=lambda_.Tracing.ACTIVE,
             log_group=group,
             logging_format=lambda_.LoggingFormat.JSON,
             environment=self._environment(function),
         )
+
+    def _set_aside(self, function: topology.Function) -> int | None:
+        """Executions that are its own; none at all is what keeps a function from running."""
+        environment = self.environment_settings
+        if not self._works(function):
+            return 0
+        if not function.reserved_concurrency:
+            return None
+        return environment.reserved_concurrency.get(function.name, environment.reserved_default)
+
+    def _works(self, function: topology.Function) -> bool:
+        """Whether the function runs: in standby only what operators ask for does."""
+        asked = any(route.api is topology.Api.OPERATOR for route in function.routes)
+        alone = not (function.routes or function.queues or function.schedule_minutes)
+        chores = "chores" in function.queues
+        return not self.environment_settings.standby or asked or alone or chores
 
     def _environment(self, function: topology.Function) -> dict[str, str]:
         """What `mesh.kernel.settings.Settings` reads. Nothing in it is secret."""
@@ -273,6 +285,7 @@ class Stateless(Stack):
                     batch_size=1,
                     report_batch_item_failures=True,
                     max_concurrency=self.environment_settings.worker_concurrency[name],
+                    enabled=self._works(function),
                 )
             )
 
@@ -303,6 +316,7 @@ class Stateless(Stack):
             self,
             f"{_title(function.name)}Schedule",
             name=f"{self.environment_settings.prefix}-{function.name}",
+            state="ENABLED" if self._works(function) else "DISABLED",
             schedule_expression=f"rate({minutes} minute{'s' if minutes > 1 else ''})",
             flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
             target=scheduler.CfnSchedule.TargetProperty(
