@@ -98,13 +98,15 @@ class ReplayEntries:
             )
         if (
             whole.install.state is not InstallState.ENABLED
-            or whole.endpoint.state is not EndpointState.OK
+            or whole.endpoint.state is EndpointState.PAUSED
         ):
             return Progress(place=job.place, wait_s=DELIVERY_LOOK_AGAIN_S)
         untried = self._untried(place.untried)
         if len(untried) > REPLAYS_WAITING_MAX:
             waits = _kept(msgspec.structs.replace(place, untried=untried))
-            return Progress(place=waits, wait_s=REPLAYS_LOOK_AGAIN_S)
+            goes_out = whole.endpoint.state is EndpointState.OK
+            wait_s = REPLAYS_LOOK_AGAIN_S if goes_out else DELIVERY_LOOK_AGAIN_S
+            return Progress(place=waits, wait_s=wait_s)
         page = _Page(self._table, job, chosen, place)
         ordered: list[str] = []
         for conversation_id, entry in page:

@@ -193,8 +193,8 @@ class Endpoints:
                 return found.state
             # It degraded while this request was under way: what was parked since must come back.
         whole = healthy("#state = :degraded", degraded=EndpointState.DEGRADED.value)
-        # Conversations waited in their turn to probe, and replays, which do not probe, among what
-        # is held.
+        # Conversations waited in their turn to probe, and replays, which probe where no
+        # conversation does, among what is held.
         releases = [
             release_write(keys.install(install_id), source, now, RECOVERY_SPREAD_MS)
             for source in (keys.degraded(install_id), keys.held(install_id))

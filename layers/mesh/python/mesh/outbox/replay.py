@@ -13,7 +13,7 @@ import msgspec
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import REPLAY_TRIES_MAX, RETRY_DELAYS_S
-from mesh.outbox.dispatch import NoReply, OutboxWorker
+from mesh.outbox.dispatch import InstallRead, NoReply, OutboxWorker
 from mesh.outbox.endpoint import NoSlot
 from mesh.outbox.entries import LostEntry
 from mesh.outbox.schedule import delay_ms
@@ -62,44 +62,54 @@ class ReplayWorker:
         ):
             self._done(replay)
             return
-        endpoint = install.endpoint
+        self._attempt(replay, entry, install)
+
+    def _attempt(self, replay: Replay, entry: Entry, install: InstallRead) -> None:
+        """Sends it if its endpoint may be called now: of a degraded one it is a probe."""
+        endpoint, endpoints = install.endpoint, self._outbox.endpoints
+        probe = endpoint.state is EndpointState.DEGRADED
         if (
             install.settings.state is not InstallState.ENABLED
-            or endpoint.state is not EndpointState.OK
+            or endpoint.state is EndpointState.PAUSED
+            or (probe and not endpoints.may_probe(endpoint))
         ):
             self._park(replay, entry.install_id)
             return
         try:
             sent = self._outbox.send(
-                replay.conversation_id, entry, install, endpoint, probe=False, replay=True
+                replay.conversation_id, entry, install, endpoint, probe=probe, replay=True
             )
         except NoReply:
             self._done(replay)
             return
         except (NoSlot, LostEntry):
-            self._bell.delivery_later(replay.conversation_id, RETRY_DELAYS_S[0], replay.story)
-            return
-        if sent is None:
-            self._bell.delivery_later(replay.conversation_id, RETRY_DELAYS_S[0], replay.story)
-            return
-        _, slot, outcome = sent
-        self._outbox.endpoints.settle(entry, slot, outcome.end, endpoint)
-        if outcome.end is AttemptEnd.DELIVERED or replay.tries + 1 >= REPLAY_TRIES_MAX:
-            self._done(replay)
-        else:
+            sent = None
+        if sent is not None:
+            _, slot, outcome = sent
+            endpoints.settle(entry, slot, outcome.end, endpoint)
+            last = not probe and replay.tries + 1 >= REPLAY_TRIES_MAX
+            if last or outcome.end is AttemptEnd.DELIVERED:
+                self._done(replay)
+                return
+        if probe:  # a probe counts to no tries, as of entries
+            self._park(replay, entry.install_id)
+        elif sent is not None:
             self._again(replay)
+        else:
+            self._bell.delivery_later(replay.conversation_id, RETRY_DELAYS_S[0], replay.story)
 
     def _park(self, replay: Replay, install_id: str) -> None:
         """Takes the mark out of the sweep's way while nothing may be sent.
 
-        Whatever lets deliveries go on orders the release of what is held, as of conversations.
+        Whatever lets deliveries go on orders the release of what is held, as of conversations. The
+        last to be parked is the last that probes.
         """
         self._change(
             replay,
             "SET #due_pk = :due_pk, #due_at = :due_at",
             "#requested_at = :requested_at",
             due_pk=keys.held(install_id),
-            due_at=replay.requested_at,
+            due_at=self._clock.now_ms(),
             requested_at=replay.requested_at,
         )
 

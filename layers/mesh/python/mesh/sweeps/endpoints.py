@@ -21,6 +21,7 @@ from mesh.kernel.log import Log
 from mesh.records.conversation import Mark
 from mesh.records.install import Endpoint, EndpointState, Install
 from mesh.records.notice import NoticeKind
+from mesh.records.outbox import Replay
 from mesh.storage import keys
 from mesh.storage.items import Item
 from mesh.storage.keys import Key
@@ -66,9 +67,21 @@ class DegradedEndpoints:
         # A schedule ticks a little early at times; the mark must be due by the next tick anyhow.
         if not self._marks.move(key, mark, now + PROBE_EVERY_MS - TICK_SLACK_MS):
             return
-        degraded = keys.degraded(keys.install_of(key))
-        for waiting in self._table.query_due(degraded, until_ms=None, limit=1).items:
-            self._bell.delivery(waiting["pk"].removeprefix("CONV#"), recovery=now)
+        install_id = keys.install_of(key)
+        heads = self._table.query_due(keys.degraded(install_id), until_ms=None, limit=1).items
+        for head in heads:
+            self._bell.delivery(head["pk"].removeprefix("CONV#"), recovery=now)
+        if not heads:
+            self._probe_by_replay(install_id, now)
+
+    def _probe_by_replay(self, install_id: str, now: int) -> None:
+        """Where no conversation waits, the replay that waits longest finds out how the endpoint
+        does."""
+        for held in self._table.query_due(keys.held(install_id), until_ms=None, limit=1).items:
+            item = self._table.get(Key(held["pk"], held["sk"]))
+            if item is not None and held["sk"] == keys.REPLAY:
+                replay = msgspec.convert(item, Replay)
+                self._bell.delivery(replay.conversation_id, replay=replay.story, recovery=now)
 
     def _pause(
         self, key: Key, install: Install, endpoint: Endpoint, notices: list[Write], now: int
