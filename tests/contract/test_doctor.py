@@ -149,6 +149,16 @@ def greater_cap(patient: Patient) -> None:
     patient.api.ok("PUT", patient.one, body)
 
 
+def small_budget(patient: Patient) -> None:
+    patient.api.ok("PUT", "/api/agents/ada", {"limits": {"turns_per_day": 1}, "version": 1})
+    patient.system.say(patient.made, "hello")
+    patient.system.settle()
+
+
+def greater_budget(patient: Patient) -> None:
+    patient.api.ok("PUT", "/api/agents/ada", {"limits": {"turns_per_day": 2}, "version": 2})
+
+
 def end_overlap(patient: Patient) -> None:
     patient.api.ok("POST", f"{patient.one}/end-overlap")
 
@@ -208,6 +218,12 @@ MENDED: dict[str, tuple[Callable[[Patient], None], str, str, Callable[[Patient],
     ),
     "secret_unopenable": (damaged, "error", "mesh connector rotate ins", rotate_at_once),
     "cap_nearly_reached": (small_cap, "warning", "mesh connector update ins", greater_cap),
+    "budget_nearly_used": (
+        small_budget,
+        "warning",
+        "mesh agent update ada --turns-per-day 2",
+        greater_budget,
+    ),
     "not_rewrapped": (older_key, "warning", "mesh secret rewrap", rewrap),
     "webhook_failing": (
         deaf_webhook,
@@ -234,6 +250,14 @@ def test_what_is_found_is_mended_by_the_command_that_is_named(code: str) -> None
     assert finding["command"].replace(patient.made.install_id, "ins").startswith(command)
     mend(patient)
     assert code not in patient.codes()
+
+
+def test_a_sweep_that_never_ran_is_found_once_the_instance_is_older_than_a_few_minutes() -> None:
+    system = System()
+    api = admin(system)
+    assert [each["code"] for each in api.ok("GET", DOCTOR)["items"]] == ["one_admin"]
+    system.clock.forward(4 * MINUTE_MS / 1000)
+    assert "sweep_late" in [each["code"] for each in api.ok("GET", DOCTOR)["items"]]
 
 
 def test_a_sweep_that_stopped_and_work_that_waits_for_it_are_found() -> None:

@@ -245,6 +245,7 @@ DOCTOR_TOKEN_ENDS_MS: Final = 14 * DAY_MS
 DOCTOR_SECRET_OLD_MS: Final = 365 * DAY_MS
 DOCTOR_SKEW_S: Final = 60
 DOCTOR_CAP_SHARE: Final = 0.9
+DOCTOR_BUDGET_SHARE: Final = 0.8
 
 # ---- how long things are kept
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from mesh.engine.budgets import read_days
 from mesh.kernel.errors import Failed
 from mesh.kernel.limits import (
     DOCTOR_AGENTS_PER_REQUEST,
@@ -24,6 +25,7 @@ from mesh.operator.plane import ControlPlane
 from mesh.operator.route import Answer, Call, Needs, Route, nothing
 from mesh.operator.shapes.doctor import DoctorAsked, FindingList, FindingShown
 from mesh.records.agent import Agent
+from mesh.records.running import Day
 from mesh.security.sealing import InstanceKey
 
 _DUE: Final = "due"
@@ -65,7 +67,8 @@ def _agents(plane: ControlPlane, slug: str, after: str) -> tuple[list[FindingSho
                 return found, None
             slug = agent.slug if agent is not None else last or ""
             if agent is not None:
-                found += check_agent(agent, kinds)
+                today = read_days(plane.deps.table, [agent], plane.deps.clock.now_ms())
+                found += check_agent(agent, kinds, today.get(agent.agent_id, Day()))
         if agent is None:  # it was deleted meanwhile
             after = ""
             continue

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from mesh.control.instance_model_keys import KINDS, credential_source
-from mesh.operator.checks.finding import error, note
+from mesh.kernel.limits import DOCTOR_BUDGET_SHARE
+from mesh.operator.checks.finding import error, note, warning
 from mesh.operator.shapes.doctor import FindingShown
 from mesh.records.agent import Agent, ModelKind
 from mesh.records.install import AgentStatus
+from mesh.records.running import Day
 
 
-def check_agent(agent: Agent, instance_kinds: Collection[ModelKind]) -> Iterator[FindingShown]:
-    """What is wrong with an agent. `instance_kinds`: the models that the instance has keys for."""
+def check_agent(
+    agent: Agent, instance_kinds: Collection[ModelKind], today: Day
+) -> Iterator[FindingShown]:
+    """What is wrong with an agent.
+
+    `instance_kinds`: the models that the instance has keys for. `today`: what it used of its
+    budgets.
+    """
+    yield from _budgets(agent, today)
     if agent.status is AgentStatus.PAUSED:
         yield note(
             "agent_paused",
@@ -37,3 +46,17 @@ def check_agent(agent: Agent, instance_kinds: Collection[ModelKind]) -> Iterator
             f"the agent thinks with {model.kind}, and neither it nor the instance has a key for it",
             f"mesh agent update {agent.slug} --model-key-stdin",
         )
+
+
+def _budgets(agent: Agent, today: Day) -> Iterator[FindingShown]:
+    """A day's budget is a hard stop: what comes after it is answered with a failure."""
+    for what, used in (("turns", today.turns), ("tokens", today.tokens)):
+        limit: int | None = getattr(agent.limits, f"{what}_per_day")
+        if limit is not None and used >= limit * DOCTOR_BUDGET_SHARE:
+            yield warning(
+                "budget_nearly_used",
+                agent.slug,
+                f"{used} of {limit} {what} of today are used; at the limit the agent stops until"
+                " midnight UTC",
+                f"mesh agent update {agent.slug} --{what}-per-day {max(1, 2 * limit)}",
+            )

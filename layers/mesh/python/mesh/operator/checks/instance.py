@@ -47,12 +47,21 @@ def _sweep(plane: ControlPlane) -> Iterator[FindingShown]:
     row = plane.deps.table.get(keys.sweep_place("due"))
     at = None if row is None else row.get("at")
     if at is None:
+        if _age_ms(plane) < DOCTOR_SWEEP_LATE_MS:
+            return
         text = "no sweep was ever seen: nothing heals what crashes"
     elif plane.deps.clock.now_ms() - at > DOCTOR_SWEEP_LATE_MS:
         text = f"the last sweep ended {span(plane.deps.clock.now_ms() - at)} ago"
     else:
         return
     yield error("sweep_late", _INSTANCE, f"{text}; look at the schedule and errors of sweep_due")
+
+
+def _age_ms(plane: ControlPlane) -> int:
+    """How old the instance is: its first operator was made with it."""
+    first, _ = plane.operators.page(1, None)
+    now = plane.deps.clock.now_ms()
+    return now - first[0].created_at if first else 0
 
 
 def _key(plane: ControlPlane) -> Iterator[FindingShown]:
