@@ -59,12 +59,18 @@ class Agents:
 
     def by_slug(self, slug: str) -> Agent | None:
         """The agent of that slug, read consistently; None when there is none. Raises Failed."""
+        agent_id = self.id_of(slug)
+        return None if agent_id is None else self.by_id(agent_id)
+
+    def id_of(self, slug: str) -> str | None:
+        """The id that goes with a slug, read consistently; None when there is none. Raises
+        Failed."""
         if not 0 < len(slug) <= SLUG_CHARS_MAX:
             return None
         pointer = self._table.get(keys.slug(slug))
         if pointer is None or "deleted_at" in pointer:
             return None
-        return self.by_id(pointer["agent_id"])
+        return str(pointer["agent_id"])
 
     def by_id(self, agent_id: str) -> Agent | None:
         """The agent of that id, read consistently; None also for one that was deleted. Raises

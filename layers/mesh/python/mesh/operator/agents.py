@@ -40,9 +40,13 @@ from mesh.records.running import Day
 
 
 def agent_of(call: Call) -> Agent:
-    """The agent of the path's slug. Raises `not_found`, the same where it is not the caller's."""
-    agent = call.plane.agents.by_slug(call.path["slug"])
-    if agent is None or not call.principal.reaches(agent.agent_id):
+    """The agent of the path's slug. Raises `not_found`, the same where it is not the caller's:
+    after the same one read, so that not even the time it takes tells which."""
+    agent_id = call.plane.agents.id_of(call.path["slug"])
+    if agent_id is None or not call.principal.reaches(agent_id):
+        raise not_found()
+    agent = call.plane.agents.by_id(agent_id)
+    if agent is None:
         raise not_found()
     return agent
 
