@@ -250,7 +250,7 @@ def test_an_agent_without_a_key_has_the_instances_at_the_kinds_own_origin_alone(
     assert of_model(instance.viewer) == (False, None), "an offline model asks nobody"
     model(kind="openai", name="gpt")
     assert of_model(instance.viewer) == (True, "instance")
-    api.ok("PUT", "/api/agents/ada/model-key", {"value": "own"})
+    api.ok("PUT", "/api/agents/ada/model-key", {"value": "canary-own"})
     assert of_model(instance.viewer) == (True, "agent")
     api.ok("DELETE", "/api/agents/ada/model-key")
     for base_url in ("https://api.openai.com/v1", "https://llm.example/v1"):

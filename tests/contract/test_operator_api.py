@@ -791,9 +791,9 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
         "putAgent": ("/api/agents/bob", {"version": 1}, "agent.update"),
         "pauseAgent": ("/api/agents/bob/pause", None, "agent.pause"),
         "resumeAgent": ("/api/agents/bob/resume", None, "agent.resume"),
-        "putVaultValue": ("/api/agents/bob/vault/github", {"value": "kept"}, "vault.put"),
+        "putVaultValue": ("/api/agents/bob/vault/github", {"value": "canary-kept"}, "vault.put"),
         "deleteVaultValue": ("/api/agents/bob/vault/github", None, "vault.delete"),
-        "putModelKey": ("/api/agents/bob/model-key", {"value": "kept"}, "model_key.put"),
+        "putModelKey": ("/api/agents/bob/model-key", {"value": "canary-kept"}, "model_key.put"),
         "deleteModelKey": ("/api/agents/bob/model-key", None, "model_key.delete"),
         "createConnector": (
             "/api/agents/bob/connectors",

@@ -14,7 +14,7 @@ def test_a_rewrap_is_an_admins_and_tells_how_far_it_is() -> None:
     api = admin(system)
     idle = api.ok("GET", REWRAP)
     assert (idle["status"], idle["done"], idle["total"], idle["started_at"]) == ("idle", 0, 0, None)
-    api.ok("PUT", "/api/agents/ada/vault/github", {"value": "kept"})
+    api.ok("PUT", "/api/agents/ada/vault/github", {"value": "canary-kept"})
     ended = api("POST", REWRAP)
     assert ended.status == 200
     state = ended.json()

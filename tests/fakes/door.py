@@ -37,6 +37,7 @@ from mesh.storage import keys
 from mesh.storage.clients import SessionClients
 from mesh.storage.kms import KmsWrapper
 from mesh.storage.writes import put
+from tests.canary import WATCH
 from tests.fakes.system import System
 from tests.fakes.time import SimulatedClock
 
@@ -90,6 +91,7 @@ class StrictLog:
 
     def __call__(self, event: str, /, **fields: str | int | float | bool | None) -> None:
         assert fields.keys() <= ALLOWED, fields.keys() - ALLOWED
+        WATCH.look("a log line", f"{event} {fields}")
         self.events.append((event, fields))
 
     def named(self, event: str) -> list[dict[str, Any]]:
@@ -261,8 +263,13 @@ class Door:
     ) -> Answer:
         """One request exactly as given."""
         event = json.loads(json.dumps(document(shape, headers, body, query)))
-        answer = (handler or self.handler)(event, None)
+        try:
+            answer = (handler or self.handler)(event, None)
+        except Exception as error:
+            WATCH.look_at_error("an error that escaped a function", error)
+            raise
         answer = json.loads(json.dumps(answer))
+        WATCH.look_at_answer(self, "POST", str(answer["headers"]), answer["body"])
         assert answer["isBase64Encoded"] is False
         return Answer(answer["statusCode"], answer["headers"], answer["body"])
 

@@ -23,6 +23,7 @@ from mesh.records.install import Caps, Engagement, Install
 from mesh.security.egress import Reply
 from mesh.security.signing import parse_headers, sign_inbound, verify_outbound
 from mesh.storage.clients import SessionClients
+from tests.canary import WATCH
 from tests.fakes.control import CAUSE, control_plane
 from tests.fakes.egress import Call, Outcome, ScriptedEgress, answer
 from tests.fakes.time import SeededRandom, SimulatedClock
@@ -37,6 +38,7 @@ class SilentLog:
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def __call__(self, event: str, /, **fields: str | int | float | bool | None) -> None:
+        WATCH.look("a log line", f"{event} {fields}")
         self.events.append((event, fields))
 
 

@@ -20,8 +20,8 @@ from mesh.storage.table import Cancelled, ConditionFailed
 from mesh.storage.writes import put, update
 from tests.fakes.door import INSTALL, OTHER, SECRET, Answer, Door, Shape, signature, utterance
 
-BODY_WORD = "canary-in-the-body"
-NAME_WORD = "canary-in-the-name"
+BODY_WORD = "word-in-the-body"
+NAME_WORD = "word-in-the-name"
 PREVIOUS = "whsec_canaryprevious" + "A" * 24 + "="
 
 

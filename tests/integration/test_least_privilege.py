@@ -51,9 +51,9 @@ def use_agents_and_operators(api: Api) -> None:
     api.ok("POST", "/api/agents/bob/resume")
     api.ok("GET", "/api/instance/rewrap")
     api.ok("PUT", "/api/instance/settings", {"operator_webhook_url": URL, "version": 0})
-    api.ok("PUT", "/api/instance/model-keys/openai", {"value": "kept"})
+    api.ok("PUT", "/api/instance/model-keys/openai", {"value": "canary-kept"})
     for kept in ("vault/github", "model-key"):
-        api.ok("PUT", f"/api/agents/bob/{kept}", {"value": "kept"})
+        api.ok("PUT", f"/api/agents/bob/{kept}", {"value": "canary-kept"})
         api.ok("GET", "/api/agents/bob/vault")
         api.ok("DELETE", f"/api/agents/bob/{kept}")
     for path in ("/healthz", "/api/whoami", "/api/openapi.json", "/api/agents", "/api/agents/bob"):

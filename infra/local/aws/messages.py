@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final
+from typing import ClassVar, Final
 
 DEDUPLICATION_MS: Final = 5 * 60 * 1000
 
@@ -38,6 +38,9 @@ class Message:
 class Queue:
     """A queue, its settings and its messages. Not safe under threads: its owner holds a lock."""
 
+    listeners: ClassVar[list[Callable[[Message], None]]] = []
+    """Who is shown every message of every queue, as it is taken in."""
+
     name: str
     fifo: bool
     visibility_s: int
@@ -64,6 +67,8 @@ class Queue:
 
     def put(self, message: Message, now: int) -> None:
         """Takes in a message."""
+        for listen in self.listeners:
+            listen(message)
         if self.fifo:
             group = message.group or ""
             if message.deduplication is not None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final
+from typing import ClassVar, Final
 
 from infra.local.aws.values import Item, Value
 from mesh.kernel.clock import Clock
@@ -85,6 +85,9 @@ class Span:
 class Rows:
     """All rows of one table. Not safe under threads: its owner holds a lock."""
 
+    listeners: ClassVar[list[Callable[[Item], None]]] = []
+    """Who is shown every image of every row of every table, as it is written."""
+
     def __init__(self, clock: Clock, indexes: tuple[IndexKeys, ...]) -> None:
         self.indexes = {index.name: index for index in indexes}
         self.passed = 0
@@ -103,6 +106,9 @@ class Rows:
 
     def put(self, key: Key, image: Item | None) -> None:
         """Makes `image` the row's newest; None deletes it."""
+        if image is not None:
+            for listen in self.listeners:
+                listen(image)
         now = self._clock.now_ms()
         self._forget(now)
         cell = self._cells.setdefault(key, _Cell())

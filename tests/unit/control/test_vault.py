@@ -27,7 +27,7 @@ from mesh.storage.kms import KmsWrapper
 from mesh.storage.writes import delete, update
 from tests.unit.control.world import ALICE, World
 
-VALUE = "canary: a value that nobody sees"
+VALUE = "canary-value that nobody sees"
 
 
 class Overtaken:
@@ -327,7 +327,7 @@ def test_a_model_key_counts_for_the_kind_and_origin_that_it_was_saved_for_and_no
     kept = Kept()
     ada = kept.moved_to(kept.agent(), Model(kind=ModelKind.OPENAI))
     assert not model_key_present(ada)
-    made = kept.vault.set_model_key(ada, "sk-canary", ALICE)
+    made = kept.vault.set_model_key(ada, "sk-canary-model", ALICE)
     assert made.kept_for == "openai https://api.openai.com"
     assert model_key_present(kept.reread(ada))
     for other in (
@@ -342,7 +342,7 @@ def test_a_model_key_counts_for_the_kind_and_origin_that_it_was_saved_for_and_no
 
     row = kept.row(keys.model_key(ada.agent_id))
     own = model_key_context(ada.agent_id, made.kept_for, 1)
-    assert kept.opened(row, own) == "sk-canary"
+    assert kept.opened(row, own) == "sk-canary-model"
     for context in (
         model_key_context(ada.agent_id, "openai https://elsewhere.example", 1),
         model_key_context(ada.agent_id, "anthropic https://api.openai.com", 1),
@@ -358,7 +358,7 @@ def test_a_model_key_is_for_the_model_as_it_stands_when_the_key_is_written() -> 
     ada = kept.moved_to(kept.agent(), Model(kind=ModelKind.OPENAI))
     moved = Model(kind=ModelKind.OPENAI, base_url="https://llm.example/v1")
     overtaken = kept.over(Overtaken(kept.wrapper, iter([lambda: kept.moved_to(ada, moved)])))
-    made = overtaken.set_model_key(ada, "sk-canary", ALICE)
+    made = overtaken.set_model_key(ada, "sk-canary-model", ALICE)
     assert made.kept_for == "openai https://llm.example"
     assert model_key_present(kept.reread(ada))
 

@@ -71,9 +71,10 @@ Moment = Annotated[str, AfterValidator(_a_time), Field(json_schema_extra={"forma
 
 
 class Taken(BaseModel):
-    """What is taken: exactly the fields that are named, by JSON's own types."""
+    """What is taken: exactly the fields that are named, by JSON's own types. What was given stands
+    in no error's text, because a secret may be among it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Shown(BaseModel):
