@@ -25,7 +25,7 @@ ROUTES = routes()
 WITH_TOKEN = [route for route in ROUTES if route.needs is not Needs.NOTHING]
 NO_EFFECT = {"planConnector", "simulateMessage"}
 """What is posted and changes nothing."""
-NOT_THERE = {"slug": "nobody", "id": "ins_" + "0" * 26, "name": "nothing"}
+NOT_THERE = {"slug": "nobody", "id": "ins_" + "0" * 26, "name": "nothing", "kind": "nothing"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
 
 
@@ -213,7 +213,9 @@ def test_a_name_that_no_key_could_hold_is_not_there(
     shared: Instance, route: Route[Any, Any]
 ) -> None:
     for name in ("x" * 3000, "a%23b", "%00", "..", "opr_" + "0" * 2000, "%F0%9F%A6%8A"):
-        response = shared.admin(route.method, path_of(route, slug=name, id=name, name=name))
+        response = shared.admin(
+            route.method, path_of(route, slug=name, id=name, name=name, kind=name)
+        )
         assert response.status == 404
 
 
@@ -818,6 +820,13 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
             {"name": "y", "role": "viewer", "version": 1},
             "operator.update",
         ),
+        "putInstanceSettings": ("/api/instance/settings", {"version": 0}, "instance.update"),
+        "putInstanceModelKey": (
+            "/api/instance/model-keys/openai",
+            {"value": "canary-of-the-instance"},
+            "model_key.put",
+        ),
+        "deleteInstanceModelKey": ("/api/instance/model-keys/openai", None, "model_key.delete"),
         "goOnWithRewrap": ("/api/instance/rewrap", None, "instance.rewrap"),
         "revokeOperator": (f"/api/operators/{other}", None, "operator.revoke"),
         "deleteActor": (

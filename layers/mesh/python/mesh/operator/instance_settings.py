@@ -52,8 +52,8 @@ def _shown(call: Call, settings: InstanceSettings, secret: str | None) -> Instan
     )
 
 
-def _put_model_key(call: Call, _: None, body: ModelKeyTaken) -> Answer:
-    kind = _kind(call)
+def _put_model_key(call: Call, kind: ModelKind, body: ModelKeyTaken) -> Answer:
+    _check_takes_key(kind)
     kept = call.plane.instance_model_keys.set(kind, body.value, call.cause)
     return Answer(
         ModelKeyShown(
@@ -65,21 +65,25 @@ def _put_model_key(call: Call, _: None, body: ModelKeyTaken) -> Answer:
     )
 
 
-def _delete_model_key(call: Call, _: None, __: Nothing) -> Answer:
-    call.plane.instance_model_keys.delete(_kind(call), call.cause)
+def _delete_model_key(call: Call, kind: ModelKind, _: Nothing) -> Answer:
+    _check_takes_key(kind)
+    call.plane.instance_model_keys.delete(kind, call.cause)
     return Answer(None, 204)
 
 
 def _kind(call: Call) -> ModelKind:
-    """The kind of the path. Raises Invalid for one that is asked without a key, and `not_found`."""
+    """The kind of the path. Raises `not_found`."""
     try:
-        kind = ModelKind(call.path["kind"])
+        return ModelKind(call.path["kind"])
     except ValueError:
         raise not_found() from None
+
+
+def _check_takes_key(kind: ModelKind) -> None:
+    """Raises Invalid for a kind that is asked without a key."""
     if kind not in KINDS:
         problem = FieldProblem("kind", f"{kind.value} is asked without a key")
         raise Invalid("invalid_request", "the kind takes no key", (problem,))
-    return kind
 
 
 ROUTES: Final = (
@@ -111,7 +115,7 @@ ROUTES: Final = (
         operation="putInstanceModelKey",
         summary="Keep the instance's key for a kind of model; it is never shown again",
         needs=Needs.ADMIN,
-        find=nothing,
+        find=_kind,
         takes=ModelKeyTaken,
         act=_put_model_key,
         answers=ModelKeyShown,
@@ -122,7 +126,7 @@ ROUTES: Final = (
         operation="deleteInstanceModelKey",
         summary="Forget the instance's key for a kind of model",
         needs=Needs.ADMIN,
-        find=nothing,
+        find=_kind,
         takes=Nothing,
         act=_delete_model_key,
         answers=None,
