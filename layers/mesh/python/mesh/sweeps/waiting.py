@@ -41,7 +41,7 @@ class WaitingRuns:
     def look_at(self, key: Key, running: Running) -> Waiting:
         """Gives as many waiting conversations back to the due index as slots are free.
 
-        A paused agent's stay where they are. Raises Failed.
+        Those of an agent that does not work (it is paused) stay where they are. Raises Failed.
         """
         now = self._clock.now_ms()
         agent_id = keys.agent_of(key)
@@ -53,7 +53,7 @@ class WaitingRuns:
             return Waiting()
         item = self._table.get(keys.agent(agent_id))
         agent = None if item is None else msgspec.convert(item, Agent)
-        if agent is None or agent.status is AgentStatus.PAUSED:
+        if agent is None or agent.status is not AgentStatus.ACTIVE:
             return Waiting()
         free = free_slots(running, agent, now)
         released = release_oldest(self._table, agent_id, free, now)
