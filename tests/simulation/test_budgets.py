@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from infra.local.aws import Faults
 from mesh.records.agent import Limits
 from tests.simulation.deaths import Place, die_at, fails_once, main_job, once_each, places
 from tests.simulation.interleaver import Interleaver, Trouble
@@ -64,3 +65,12 @@ def test_workers_that_meet_never_pass_the_days_turns(seed: int) -> None:
     outcomes = [reply["outcome"] for reply in world.receiver.replies]
     assert sorted(outcomes) == ["failure"] * 4 + ["reply"] * 5
     assert told(world) == [("turns_per_day", percent) for percent in (50, 80, 100)]
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_ordinary_faults_count_no_turn_twice_and_lose_none(seed: int) -> None:
+    world = World(seed=seed, faults=Faults(seed), limits=ROOMY, answers=fails_once)
+    main_job(world)
+    world.check()
+    assert day(world)["turns"] == 4
+    assert told(world) == [("turns_per_day", 50)]

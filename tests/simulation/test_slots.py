@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from infra.local.aws import Faults
 from mesh.engine.slots import NoSlot, Slot, Slots
 from mesh.kernel.limits import LEASE_GRACE_MS, LEASE_MS
 from mesh.records.agent import Limits
@@ -263,3 +264,16 @@ def test_workers_that_meet_stall_and_die_never_run_more_than_the_agent_may(seed:
     trouble = Trouble(stall=0.02, stalls_max=4, kill=0.01, kills_max=3, lose=0.1)
     Interleaver(world, seed, trouble).run({"A": 2, "B": 2, "C": 1, "D": 1}, pollers=3)
     world.check()
+
+
+@pytest.mark.parametrize("trouble", [{"faults": True}, {"skew_ms": 7_000, "cold": True}])
+def test_ordinary_faults_and_wrong_clocks_keep_nobody_waiting(
+    trouble: dict[str, Any], exhaustive: bool
+) -> None:
+    for seed in range(1, 9 if exhaustive else 3):
+        faults = Faults(seed) if trouble.get("faults") else None
+        world = one_at_once(**trouble | {"seed": seed, "faults": faults})
+        for number in range(6):
+            world.say("ABC"[number % 3], f"m-{number}")
+        world.run_until_done(1_800)
+        world.check()
