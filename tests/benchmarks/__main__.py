@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.benchmarks import costs, delivery, history, ingress, local
+from tests.benchmarks import costs, delivery, history, ingress, local, rewrap
 from tests.benchmarks.figures import Figure, show, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +25,7 @@ def main() -> None:
         ("delivering", delivery.figures),
         ("growing a history", history.figures),
         ("driving the local stack", local.figures),
+        ("replacing the master key", rewrap.figures),
     ):
         with console.status(what):
             figures |= measure()
