@@ -86,8 +86,8 @@ def _done(invocation: Invocation, file: str, **counts: int) -> None:
     if invocation.as_json:
         invocation.terminal.document({"file": file, **counts})
         return
-    counted = ", ".join(f"{count} {name}" for name, count in counts.items())
-    invocation.terminal.say(f"{file}: {counted}")
+    counted = ", ".join(f"{name}: {count}" for name, count in counts.items())
+    invocation.terminal.say(f"{file} is written; {counted}")
 
 
 @contextmanager
