@@ -32,12 +32,13 @@ demo: $(STAMP) ## Start the local stack, play a third party, show one message's 
 test: $(STAMP) ## Run the tests
 	@$(PY) -m pytest -q
 
-check: $(STAMP) ## Hold format, lint, types, import rules and the OpenAPI document
+check: $(STAMP) ## Hold format, lint, types, import rules, the OpenAPI document and tools' manifests
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(PY) -m mesh.operator.openapi --check docs/openapi.json
+	@$(PY) -m mesh.tools.packages
 
 synth: $(STAMP) ## Synthesize the CDK app for every environment, offline (build/cdk.out)
 	@$(PY) -m infra.app

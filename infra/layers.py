@@ -17,7 +17,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 PYTHON: Final = "3.13"
 PLATFORM: Final = "aarch64-manylinux_2_28"
-DEPENDENCY_LAYERS: Final = ("core", "net", "api")
+DEPENDENCY_LAYERS: Final = ("core", "net", "api", "tools")
 SHARED_LAYER: Final = "mesh"
 LAYER_BYTES_MAX: Final = 250 * 1024 * 1024
 """Lambda's bound on a function with all its layers, unzipped."""

@@ -13,6 +13,8 @@ from typing import Final
 from aws_cdk import Acknowledgment, App, Stack, Validations
 from cdk_nag import AwsSolutionsChecks
 
+from infra.stacks.grants import BEDROCK_MODELS
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -45,6 +47,14 @@ STANDING: Final = (
         "AwsSolutions::AwsSolutions-IAM5[Resource::*]",
         "*Role/DefaultPolicy",
         "X-Ray takes segments for no resource in particular; nothing else names all resources.",
+    ),
+    *(
+        Standing(
+            f"AwsSolutions::AwsSolutions-IAM5[Resource::{models}]",
+            "TurnWorkerRole/Resource",
+            "Which models may be asked is settled at Bedrock, account by account.",
+        )
+        for models in BEDROCK_MODELS
     ),
 )
 

@@ -43,6 +43,8 @@ class Secrets(StrEnum):
     any of these contexts."""
     SEAL_VALUES = "seal_values"
     """kms:GenerateDataKey under the encryption context of a value that an agent owns."""
+    OPEN_MODEL_KEYS = "open_model_keys"
+    """kms:Decrypt under the encryption context of a model's key, an agent's or the instance's."""
     SEAL_INSTANCE_VALUES = "seal_instance_values"
     """kms:GenerateDataKey under the encryption context of a value that the instance owns."""
 
@@ -126,6 +128,8 @@ class Function:
     """Whether it makes requests to addresses that operators name (through the egress guard)."""
     tells: bool = False
     """Whether it puts events to the bus of EventBridge."""
+    asks_bedrock: bool = False
+    """Whether it may invoke models of Amazon Bedrock."""
     environment: tuple[str, ...] = field(default=())
 
 
@@ -156,9 +160,13 @@ def _operator(name: str, *routes: tuple[str, str], **more: object) -> Function:
         name=f"operator_{name}",
         timeout_s=29,
         memory_mb=512,
-        layers=_OPERATOR_LAYERS,
         routes=tuple(Route(Api.OPERATOR, method, path) for method, path in routes),
-        **{"table": READ, "reserved_concurrency": True, **more},  # type: ignore[arg-type]
+        **{  # type: ignore[arg-type]
+            "layers": _OPERATOR_LAYERS,
+            "table": READ,
+            "reserved_concurrency": True,
+            **more,
+        },
     )
 
 
@@ -178,11 +186,14 @@ FUNCTIONS: tuple[Function, ...] = (
         name="turn_worker",
         timeout_s=TURN_TIMEOUT_S,
         memory_mb=512,
-        layers=("mesh", "core", "net"),
+        layers=("mesh", "core", "net", "tools"),
         queues=("turns",),
         rings=("turns", "deliveries"),
         table=READ_WRITE | {Allow.INDEXES},
+        secrets=frozenset({Secrets.OPEN_MODEL_KEYS}),
         rings_itself=True,
+        posts_out=True,
+        asks_bedrock=True,
     ),
     Function(
         name="outbox_worker",
@@ -254,6 +265,14 @@ FUNCTIONS: tuple[Function, ...] = (
         ("DELETE", "/api/agents/{slug}/model-key"),
         table=CHANGE,
         secrets=frozenset({Secrets.SEAL_VALUES}),
+    ),
+    _operator(
+        "tools",
+        ("GET", "/api/agents/{slug}/tools"),
+        ("PUT", "/api/agents/{slug}/tools/{name}"),
+        ("POST", "/api/agents/{slug}/tools/{name}/probe"),
+        table=CHANGE | {Allow.INDEXES},
+        layers=(*_OPERATOR_LAYERS, "tools"),
     ),
     _operator(
         "connectors",

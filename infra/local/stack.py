@@ -23,6 +23,8 @@ from infra.local.runtime import Handler, Runtime
 from infra.local.schedule import Schedule
 from infra.local.server import Server
 from mesh.app import HURRIED, Ports, build
+from mesh.engine.thinking import Models
+from mesh.engine.watch import Watch
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids, Random
 from mesh.kernel.log import Log
@@ -81,6 +83,8 @@ class Stack:
         random: Random,
         egress: Egress,
         log: Callable[[str], Log],
+        watch: Watch | None = None,
+        models: Models | None = None,
         base_url: str = "http://127.0.0.1:8787",
     ) -> None:
         self.clock = clock
@@ -92,6 +96,8 @@ class Stack:
         self._random = random
         self._egress = egress
         self._log = log
+        self._watch = watch
+        self._models = models
         self._ids = Ids(clock, random)
         session = aws.session()
         # Nobody here checks a request's signature, and making it is a fifth of a call's cost.
@@ -129,6 +135,8 @@ class Stack:
             random=self._random,
             egress=lambda _: self._egress,
             log=self._log,
+            watch=self._watch,
+            models=self._models,
             metrics=lambda _: self.figures.update,
         )
         return build(name, ports)

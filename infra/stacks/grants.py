@@ -28,6 +28,25 @@ INSTANCE_VALUE_CONTEXT: Final = {"owner_type": "instance"}
 """What those of all values that the instance owns have in common
 (`mesh.control.instance_model_keys`)."""
 
+MODEL_KEY_CONDITIONS: Final = {
+    "StringEquals": {
+        "kms:EncryptionContext:owner_type": [
+            VALUE_CONTEXT["owner_type"],
+            INSTANCE_VALUE_CONTEXT["owner_type"],
+        ]
+    },
+    "StringLike": {"kms:EncryptionContext:name": "model-key/*"},
+}
+"""The encryption contexts of models' keys alone: no value of a vault opens under them."""
+
+BEDROCK_MODELS: Final = [
+    "arn:aws:bedrock:*::foundation-model/*",
+    "arn:aws:bedrock:*:*:inference-profile/*",
+    "arn:aws:bedrock:*:*:application-inference-profile/*",
+]
+"""Which models may be asked is the account's own choice at Bedrock; which an agent asks, its
+operator's."""
+
 TABLE_ACTIONS: Final = {
     Allow.READ: ("GetItem", "BatchGetItem", "Query"),
     Allow.WRITE: ("PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"),
@@ -77,6 +96,12 @@ def statements(
                 )
             ],
         )
+    if function.asks_bedrock:
+        yield iam.PolicyStatement(
+            sid="AskModels",
+            actions=["bedrock:InvokeModel"],
+            resources=BEDROCK_MODELS,
+        )
     yield from _secrets(function, state)
 
 
@@ -99,6 +124,13 @@ def _secrets(function: Function, state: Stateful) -> Iterator[iam.PolicyStatemen
                         }
                     },
                 )
+    if Secrets.OPEN_MODEL_KEYS in function.secrets:
+        yield iam.PolicyStatement(
+            sid="OpenModelKeys",
+            actions=["kms:Decrypt"],
+            resources=[key.key_arn for key in state.secrets_keys],
+            conditions=MODEL_KEY_CONDITIONS,
+        )
 
 
 def _table(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:

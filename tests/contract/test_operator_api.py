@@ -797,6 +797,12 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
         "deleteVaultValue": ("/api/agents/bob/vault/github", None, "vault.delete"),
         "putModelKey": ("/api/agents/bob/model-key", {"value": "canary-kept"}, "model_key.put"),
         "deleteModelKey": ("/api/agents/bob/model-key", None, "model_key.delete"),
+        "probeTool": (
+            "/api/agents/bob/tools/conversation_search/probe",
+            {"arguments": {"query": "hello"}, "install_id": made.install_id},
+            "tool.probe",
+        ),
+        "putTool": ("/api/agents/bob/tools/note", {"enabled": False, "version": 1}, "tool.put"),
         "createConnector": (
             "/api/agents/bob/connectors",
             {"kind": "generic"},

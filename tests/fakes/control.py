@@ -17,6 +17,7 @@ from mesh.security.urls import Allowlist
 from mesh.storage import keys
 from mesh.storage.table import Table
 from mesh.storage.writes import update
+from mesh.tools import packages
 
 CAUSE = Cause("opr_test", "req_test")
 
@@ -27,17 +28,19 @@ class ControlPlane:
 
     table: Table
     ids: Ids
+    audit: AuditTrail
     agents: Agents
     installs: Installs
 
-    def make_agent(self, slug: str, limits: Limits = Limits()) -> Agent:
+    def make_agent(self, slug: str, limits: Limits = Limits(), model: Model = Model()) -> Agent:
         return self.agents.create(
             slug=slug,
             name=slug.title(),
             handle=slug,
             instructions="Be brief.",
-            model=Model(),
+            model=model,
             limits=limits,
+            tools=packages.tool_names(),
             cause=CAUSE,
             minting=self.minting(),
         )
@@ -56,6 +59,7 @@ def control_plane(ports: Ports, egress: Egress) -> ControlPlane:
     return ControlPlane(
         table=ports.table,
         ids=ports.ids,
+        audit=audit,
         agents=Agents(ports.table, ports.clock, ports.ids, audit),
         installs=Installs(
             ports.table,

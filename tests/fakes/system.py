@@ -18,7 +18,9 @@ from mesh.app import Ports
 from mesh.connectors.contract import Outbound
 from mesh.connectors.registry import OUTBOUND
 from mesh.control.installs import Wanted
-from mesh.records.agent import Agent, Limits
+from mesh.engine.thinking import Models
+from mesh.engine.watch import InlineWatch
+from mesh.records.agent import Agent, Limits, Model
 from mesh.records.install import Caps, Engagement, Install
 from mesh.security.egress import Reply
 from mesh.security.signing import parse_headers, sign_inbound, verify_outbound
@@ -53,7 +55,14 @@ class Made:
 class System:
     """One instance with one agent, and as many installs as a scenario makes."""
 
-    def __init__(self, *, seed: int = 1, faults: Faults | None = None, lag: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int = 1,
+        faults: Faults | None = None,
+        lag: bool = True,
+        models: Models | None = None,
+    ) -> None:
         self.clock = SimulatedClock()
         self.random = SeededRandom(seed)
         self.aws = LocalAws(clock=self.clock, seed=seed, faults=faults, lag=lag)
@@ -66,6 +75,8 @@ class System:
             random=self.random,
             egress=self.egress,
             log=lambda _: self.log,
+            watch=InlineWatch(),
+            models=models,
         )
         self.control = control_plane(
             Ports(
@@ -83,8 +94,10 @@ class System:
 
     # ---- what an operator made
 
-    def make_agent(self, slug: str = "ada", limits: Limits = Limits()) -> Agent:
-        return self.control.make_agent(slug, limits)
+    def make_agent(
+        self, slug: str = "ada", limits: Limits = Limits(), model: Model = Model()
+    ) -> Agent:
+        return self.control.make_agent(slug, limits, model)
 
     def make_install(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import pytest
 
 from infra import topology
@@ -104,13 +106,40 @@ def test_the_secrets_key_answers_functions_that_are_granted_it_under_meshs_conte
 ) -> None:
     found = [s for s in reading.statements(function) if s.get("Sid", "")[4:] in CONTEXTS]
     assert {(s["Sid"], action) for s in found for action in listed(s["Action"])} == {
-        each for allowed in function.secrets for each in GRANTED[allowed]
+        each
+        for allowed in function.secrets - {Secrets.OPEN_MODEL_KEYS}
+        for each in GRANTED[allowed]
     }
     for statement in found:
         assert statement["Condition"]["StringEquals"] == {
             f"kms:EncryptionContext:{name}": value
             for name, value in CONTEXTS[statement["Sid"][4:]].items()
         }
+
+
+@EVERY
+def test_models_keys_alone_are_opened_by_the_function_that_asks_models(
+    reading: Reading, function: topology.Function
+) -> None:
+    found = [s for s in reading.statements(function) if s.get("Sid") == "OpenModelKeys"]
+    assert bool(found) is (function.name == "turn_worker")
+    for statement in found:
+        assert listed(statement["Action"]) == ["kms:Decrypt"]
+        assert statement["Condition"] == grants.MODEL_KEY_CONDITIONS
+    key = vault.model_key_context("agt_1", "openai https://api.openai.com", 1)
+    value = vault.value_context("agt_1", "github", 1)
+    pattern = grants.MODEL_KEY_CONDITIONS["StringLike"]["kms:EncryptionContext:name"]
+    assert isinstance(pattern, str)
+    assert fnmatchcase(key.encryption_context()["name"], pattern)
+    assert not fnmatchcase(value.encryption_context()["name"], pattern)
+
+
+@EVERY
+def test_bedrocks_models_are_asked_by_turns_alone(
+    reading: Reading, function: topology.Function
+) -> None:
+    asks = reading.allowed(function, "bedrock")
+    assert asks == ({"bedrock:InvokeModel"} if function.name == "turn_worker" else set())
 
 
 def test_the_context_of_every_value_that_is_owned_is_one_that_the_role_allows() -> None:
@@ -130,7 +159,8 @@ def test_the_tables_key_answers_functions_through_dynamodb_alone(
     for statement in reading.statements(function):
         if any(a.startswith("kms:") for a in listed(statement["Action"])):
             condition = statement["Condition"]["StringEquals"]
-            assert "kms:ViaService" in condition or statement["Sid"][4:] in CONTEXTS
+            known = statement["Sid"][4:] in CONTEXTS or statement["Sid"] == "OpenModelKeys"
+            assert "kms:ViaService" in condition or known
 
 
 def test_only_the_operators_side_seals_secrets() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,7 @@ SECRETS = {
     Secrets.SEAL_VALUES: "GenerateDataKey",
     Secrets.SEAL_INSTANCE_VALUES: "GenerateDataKey",
     Secrets.REWRAP: "ReEncrypt",
+    Secrets.OPEN_MODEL_KEYS: "Decrypt",
 }
 
 
@@ -37,6 +39,7 @@ def done() -> dict[str, set[tuple[str, str]]]:
         made = use_connectors(system, api)
         use_stories(system, api, made)
         system.settle()
+        use_a_model(system, api)
         use_chores(system, api)
         consult_the_doctor(api)
         api.ok("POST", "/api/instance/restore/finish")
@@ -112,6 +115,26 @@ def use_stories(system: System, api: Api, made: Made) -> None:
     api.ok("POST", f"/api/runs/{queued}/cancel")
     room = keys.conversation_id(made.install_id, "room-9")
     api.ok("DELETE", f"/api/conversations/{room}")
+
+
+def use_a_model(system: System, api: Api) -> None:
+    """An agent whose model is asked with the instance's key."""
+    api.ok("PUT", "/api/instance/model-keys/openai", {"value": "canary-model-key"})
+    said = {"choices": [{"message": {"role": "assistant", "content": "hi"}}]}
+    system.egress.script(
+        "https://api.openai.com/v1/chat/completions", answer(200, json.dumps(said).encode())
+    )
+    model = {"kind": "openai", "name": "some-model"}
+    api.ok("POST", "/api/agents", {"slug": "grace", "model": model})
+    body = {"kind": "generic", "enable": True}
+    made = api.ok("POST", "/api/agents/grace/connectors", body)
+    run = system.say(Made(made["install_id"], made["secret"]), "hello", "m-1").json()["run_id"]
+    system.settle()
+    assert api.ok("GET", f"/api/runs/{run}")["status"] == "completed"
+    api.ok("GET", "/api/agents/grace/tools")
+    api.ok("PUT", "/api/agents/grace/tools/note", {"enabled": False, "version": 1})
+    probe = {"arguments": {"query": "hello"}, "install_id": made["install_id"]}
+    api.ok("POST", "/api/agents/grace/tools/conversation_search/probe", probe)
 
 
 def use_chores(system: System, api: Api) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -12,30 +11,24 @@ from mesh.connectors.admission import Admission, Arrival
 from mesh.connectors.contract import Outbound, OutboundAttempt, Reply
 from mesh.connectors.generic.payload import DIGEST_VERSION, digest
 from mesh.control.engagement import judge
+from mesh.engine.budgets import Budgets
+from mesh.engine.slots import Slots
+from mesh.engine.thinking import Thinking
 from mesh.engine.turn import TurnWorker
+from mesh.engine.watch import InlineWatch
 from mesh.kernel.clock import Deadline
-from mesh.models.contract import ModelAnswer, ModelRequest, Speaker, Usage
+from mesh.models.contract import Side, Text
 from mesh.outbox.commit import Commit
-from mesh.records.agent import ModelKind
 from mesh.records.install import Busy, Engagement, Install, Policy
 from mesh.records.message import NormalizedMessage, Topology
 from mesh.storage import keys
 from mesh.storage.queues import Bell
 from mesh.storage.writes import update
+from mesh.tools.gate import gate_of
+from tests.fakes.model import ScriptedModel, says, words_of
 from tests.fakes.system import Made, System
 
 FAR = 10**15
-
-
-@dataclass
-class ListeningModel:
-    """A model that keeps what it was asked, and says it was asked."""
-
-    asked: list[ModelRequest] = field(default_factory=list)
-
-    def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:
-        self.asked.append(request)
-        return ModelAnswer(f"heard {request.lines[-1].text}", Usage(1, 1))
 
 
 class PagerOutbound:
@@ -48,21 +41,32 @@ class PagerOutbound:
         return {"X-Pager-Attempt": str(attempt.number)}
 
 
-def turn_worker(system: System, model: ListeningModel, **outbound: Outbound) -> TurnWorker:
+def turn_worker(system: System, model: ScriptedModel, **outbound: Outbound) -> TurnWorker:
+    bell = Bell(
+        system.aws.session().create_client("sqs"), system.stack.settings.queue_urls, system.ids
+    )
+    budgets = Budgets(system.table, system.clock, system.ids)
     return TurnWorker(
         table=system.table,
-        bell=Bell(
-            system.aws.session().create_client("sqs"),
-            system.stack.settings.queue_urls,
-            system.ids,
-        ),
+        bell=bell,
         commit=Commit(system.table, system.clock, system.random, 90),
-        models={ModelKind.OFFLINE: model},
+        thinking=Thinking(
+            table=system.table,
+            models=lambda _: model,
+            gate=gate_of(system.table, system.clock),
+            watch=InlineWatch(),
+            budgets=budgets,
+            clock=system.clock,
+            ids=system.ids,
+            random=system.random,
+            kept_days=90,
+        ),
+        slots=Slots(system.table, system.clock, system.ids, bell),
+        budgets=budgets,
         outbound=outbound,
         clock=system.clock,
         ids=system.ids,
         log=system.log,
-        kept_days=90,
     )
 
 
@@ -103,7 +107,7 @@ def test_another_surface_passes_the_same_gate_and_pipeline_and_replies_in_its_ow
     observed = take_in(system, install, "m-1", "no handle here")
     engaged = take_in(system, install, "m-2", "hello @ada")
     assert (observed, engaged) == ("not_addressed", "mentioned")
-    model = ListeningModel()
+    model = ScriptedModel(lambda asked: says(f"heard {asked.question}"))
     turn_worker(system, model, pager=PagerOutbound()).work(conversation_of(made), FAR)
     (reply,) = [row for row in system.rows("MSG#") if row["role"] == "reply"]
     assert reply["sent"] == b"1 heard hello @ada"
@@ -155,17 +159,22 @@ def test_an_agent_answers_from_its_own_perspective_of_the_conversation() -> None
     system.say(made, "lunch at noon", "m-1", actor_id="grace", display_name="Grace", **group)
     system.say(made, "@ada when is lunch?", "m-2", actor_id="alan", **group)
     system.say(made, "@ada and dinner?", "m-3", actor_id="alan", **group)
-    model = ListeningModel()
+    model = ScriptedModel(lambda asked: says(f"heard {asked.question}"))
     worker = turn_worker(system, model, generic=system.generic_outbound())
     worker.work(conversation_of(made), FAR)
     first, second = model.asked
-    assert [(line.name, line.text, line.observed) for line in first.lines] == [
-        ("Grace", "lunch at noon", True),
-        ("alan", "@ada when is lunch?", False),
-    ]
-    assert [line.speaker for line in second.lines][-1] is Speaker.ACTOR
-    assert second.lines[-1].text == "@ada and dinner?"
-    assert first.instructions == "Be brief."
+    (only,) = first.turns
+    grace, alan = (part.text for part in only.parts if isinstance(part, Text))
+    assert 'from="Grace"' in grace
+    assert 'observed="true"' in grace
+    assert "lunch at noon" in grace
+    assert 'from="alan"' in alan
+    assert "observed" not in alan
+    assert "@ada when is lunch?" in alan
+    assert "dinner" not in words_of(first)
+    assert second.question == "@ada and dinner?"
+    assert second.turns[-1].side is Side.USER
+    assert "Be brief." in first.system
 
 
 @pytest.mark.behaviour("engine:one-ledger")
@@ -173,9 +182,9 @@ def test_a_run_that_is_taken_over_uses_the_result_that_its_ledger_has() -> None:
     system = System()
     made = system.make_install()
     system.say(made, "hello")
-    model = ListeningModel()
+    model = ScriptedModel(lambda asked: says(f"heard {asked.question}"))
     worker = turn_worker(system, model, generic=system.generic_outbound())
-    system.aws.kill_at(8, "before")  # head, agent, slot, lease, context, step begun and finished
+    system.aws.kill_at(8, "before")  # head, agent, slot, lease, context, begun, finished
     with pytest.raises(Killed):
         worker.work(conversation_of(made), FAR)
     assert [row["status"] for row in system.rows("STEP#")] == ["completed"]

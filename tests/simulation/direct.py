@@ -172,6 +172,10 @@ class DirectClients:
         self.kms = DirectClient(aws, "kms", hooks)
         self.events = DirectClient(aws, "events", hooks)
 
+    def bedrock(self, read_s: float) -> Any:
+        """No model of Bedrock is asked in a simulation."""
+        raise NotImplementedError
+
 
 def _base64(value: object) -> str:
     assert isinstance(value, bytes), type(value)

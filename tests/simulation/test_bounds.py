@@ -8,20 +8,17 @@ import msgspec
 
 from infra import topology
 from mesh.app import Handler, Ports, build
-from mesh.connectors.registry import OUTBOUND
 from mesh.control.holds import release_write
-from mesh.engine.turn import TurnWorker
 from mesh.kernel.limits import MODEL_CALL_S_MAX, TURN_STOP_BEFORE_LIMIT_MS
-from mesh.models.contract import ModelAnswer, ModelRequest, Usage
-from mesh.outbox.commit import Commit
+from mesh.models.contract import ModelAnswer, ModelRequest
 from mesh.outbox.entries import replay_write
-from mesh.records.agent import Limits, ModelKind
+from mesh.records.agent import Limits
 from mesh.records.outbox import Entry
 from mesh.storage import keys
-from mesh.storage.doorbells import answer_doorbells
-from mesh.storage.queues import Bell, Doorbell
+from mesh.storage.queues import Bell
 from mesh.storage.writes import delete, put, update
 from tests.fakes.egress import answer
+from tests.fakes.model import says
 from tests.fakes.time import SimulatedClock
 from tests.simulation.world import World
 
@@ -100,7 +97,7 @@ class SlowModel:
 
     def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:
         self._clock.sleep(timeout_s)
-        return ModelAnswer(f"after {timeout_s} s: {request.lines[-1].text}", Usage(1, 1))
+        return says(f"after {timeout_s} s: {request.question}")
 
 
 def test_no_model_call_outlasts_its_function_and_none_is_taken_over_while_it_runs() -> None:
@@ -109,24 +106,8 @@ def test_no_model_call_outlasts_its_function_and_none_is_taken_over_while_it_run
     def slow(name: str, ports: Ports) -> Handler:
         if name != "turn_worker":
             return build(name, ports)
-        worker = TurnWorker(
-            table=ports.table,
-            bell=ports.bell,
-            commit=Commit(ports.table, ports.clock, ports.random, 90),
-            models={ModelKind.OFFLINE: SlowModel(world.clock)},
-            outbound=OUTBOUND,
-            clock=ports.clock,
-            ids=ports.ids,
-            log=ports.log(name),
-            kept_days=90,
-        )
-        handler = answer_doorbells(
-            Doorbell,
-            lambda bell, stop_at: worker.work(bell.conversation_id, stop_at),
-            ports.clock,
-            ports.log(name),
-            TURN_STOP_BEFORE_LIMIT_MS,
-        )
+        model = SlowModel(world.clock)
+        handler = build(name, msgspec.structs.replace(ports, models=lambda _: model))
 
         def timed(event: Any, context: Any) -> dict[str, Any]:
             began = world.clock.ms

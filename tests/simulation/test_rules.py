@@ -15,6 +15,7 @@ import pytest
 from infra.local.aws import Broken
 from mesh.kernel.clock import HOUR_MS
 from mesh.records.agent import Limits
+from mesh.storage.clients import Clients
 from tests.fakes.egress import Outcome, answer
 from tests.simulation.deaths import REQUEST, calm, die_at, fails_once, main_job, places
 from tests.simulation.interleaver import Interleaver, Trouble
@@ -119,19 +120,22 @@ class LooseSqs:
 class OtherClients:
     """Implements `Clients`."""
 
+    usual: Clients
     dynamodb: Any
     sqs: Any
-    kms: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.usual, name)
 
 
 def loose(**parts: Any) -> Wrap:
     """Clients with a table of which `parts` are switched off."""
-    return lambda usual: OtherClients(LooseDynamo(usual.dynamodb, **parts), usual.sqs, usual.kms)
+    return lambda usual: OtherClients(usual, LooseDynamo(usual.dynamodb, **parts), usual.sqs)
 
 
 def ringing(change: Callable[[Parameters], Parameters]) -> Wrap:
     """Clients whose doorbells are sent otherwise."""
-    return lambda usual: OtherClients(usual.dynamodb, LooseSqs(usual.sqs, change), usual.kms)
+    return lambda usual: OtherClients(usual, usual.dynamodb, LooseSqs(usual.sqs, change))
 
 
 def without(clause: str, kind: str = "") -> Loosen:

@@ -28,6 +28,7 @@ from mesh.control.enablement import Enablement, Step
 from mesh.control.idempotency import Minting
 from mesh.control.installs import Installs, Wanted, Whole
 from mesh.control.instance_key import InstanceKeys
+from mesh.engine.watch import InlineWatch
 from mesh.kernel.clock import MINUTE_MS, Clock
 from mesh.kernel.ids import Ids
 from mesh.kernel.settings import Settings
@@ -204,6 +205,7 @@ class World:
             egress=lambda _: self.egress,
             log=lambda _: self.log,
             metrics=lambda _: lambda _: None,
+            watch=InlineWatch(),
         )
         return self.handler(name, ports)
 

@@ -130,6 +130,46 @@ def test_a_function_loads_only_packages_that_its_layers_or_the_runtime_carry(nam
     assert sorted(used - carried - {"mesh"}) == []
 
 
+IMPORTED = """
+import importlib, json, sys
+before = set(sys.modules)
+importlib.import_module(sys.argv[1])
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+WAY_OUT = frozenset({"h11", "idna", "ssl", "mesh.security", "botocore", "mesh.storage"})
+OTHERS = frozenset({"mesh.models.anthropic", "mesh.models.openai", "mesh.models.bedrock"})
+
+
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("mesh.models.contract", WAY_OUT | OTHERS),
+        ("mesh.models.offline", WAY_OUT | OTHERS),
+        ("mesh.models.anthropic", {"botocore", "mesh.storage"} | OTHERS),
+        ("mesh.models.openai", {"botocore", "mesh.storage"} | OTHERS),
+        ("mesh.models.bedrock", {"h11", "mesh.security"} | OTHERS),
+    ],
+)
+def test_a_model_connector_loads_its_own_way_to_its_api_alone(
+    module: str, forbidden: frozenset[str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, module],
+        env={"PYTHONPATH": str(layers.ROOT / "layers" / "mesh" / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {
+        name
+        for name in json.loads(done.stdout)
+        if any(name == f or name.startswith(f"{f}.") for f in forbidden | NEVER | {"regex"})
+    }
+    assert sorted(found - {module}) == []
+
+
 def _packages(lock: Path) -> set[str]:
     return {
         _normal(m[1]) for m in re.finditer(r"^([A-Za-z0-9._-]+)==", lock.read_text(), re.MULTILINE)

@@ -150,8 +150,13 @@ class LocalAws:
 
     def spare(self) -> None:
         """Takes back `kill_at`."""
+        self.spared()
+
+    def spared(self) -> bool:
+        """Takes back `kill_at`, and whether nobody was killed by it."""
         with self._counting:
-            self._kill = None
+            waits, self._kill = self._kill is not None, None
+        return waits
 
     def close(self) -> None:
         """Ends every long poll."""

@@ -29,6 +29,8 @@ from mesh.storage.table import Table
 
 if TYPE_CHECKING:
     from mesh.control.instance_key import InstanceKeys
+    from mesh.engine.thinking import Models
+    from mesh.engine.watch import Watch
     from mesh.security.egress import Egress
 
 Event = Mapping[str, Any]
@@ -54,6 +56,10 @@ class Ports(msgspec.Struct, frozen=True, dict=True):
     egress: Callable[[Clock], Egress] = _guarded
     """Makes the way out; called only for functions that post."""
     log: Callable[[str], Log] = JsonLog
+    watch: Watch | None = None
+    """How calls under way are watched; left out, each in a thread of its own."""
+    models: Models | None = None
+    """Another way to an agent's model than its settings name."""
     metrics: Callable[[str], Metrics] = EmfMetrics
     """Makes the place where an environment's figures go."""
 
@@ -135,26 +141,53 @@ def _generic_ingress(ports: Ports) -> Handler:
 
 def _turn_worker(ports: Ports) -> Handler:
     from mesh.connectors.registry import OUTBOUND
+    from mesh.control.instance_settings import InstanceHosts
+    from mesh.engine.budgets import Budgets
+    from mesh.engine.slots import Slots
+    from mesh.engine.thinking import Thinking
     from mesh.engine.turn import TurnWorker
+    from mesh.engine.watch import ThreadWatch
     from mesh.kernel.limits import TURN_STOP_BEFORE_LIMIT_MS
-    from mesh.models.offline import OfflineModel
+    from mesh.models.registry import Models
     from mesh.outbox.commit import Commit
-    from mesh.records.agent import ModelKind
     from mesh.storage.doorbells import answer_doorbells
     from mesh.storage.queues import Doorbell
+    from mesh.tools.gate import gate_of
 
     log = ports.log("turn_worker")
     kept_days = ports.settings.messages_kept_days
+    budgets = Budgets(ports.table, ports.clock, ports.ids)
+    models = Models(
+        table=ports.table,
+        wrapper=ports.key_wrapper,
+        egress=partial(ports.egress, ports.clock),
+        own_hosts=ports.settings.own_hosts,
+        instance_hosts=InstanceHosts(ports.table, ports.clock),
+        bedrock=ports.clients.bedrock,
+        clock=ports.clock,
+    )
+    thinking = Thinking(
+        table=ports.table,
+        models=ports.models or models,
+        gate=gate_of(ports.table, ports.clock),
+        watch=ports.watch or ThreadWatch(),
+        budgets=budgets,
+        clock=ports.clock,
+        ids=ports.ids,
+        random=ports.random,
+        kept_days=kept_days,
+    )
     worker = TurnWorker(
         table=ports.table,
         bell=ports.bell,
         commit=Commit(ports.table, ports.clock, ports.random, kept_days),
-        models={ModelKind.OFFLINE: OfflineModel()},
+        thinking=thinking,
+        slots=Slots(ports.table, ports.clock, ports.ids, ports.bell),
+        budgets=budgets,
         outbound=OUTBOUND,
         clock=ports.clock,
         ids=ports.ids,
         log=log,
-        kept_days=kept_days,
     )
     return answer_doorbells(
         Doorbell,
@@ -352,6 +385,7 @@ _BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
             "meta",
             "agents",
             "vault",
+            "tools",
             "connectors",
             "outbox",
             "runs",

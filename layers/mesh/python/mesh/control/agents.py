@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.bindings import enabled_writes
 from mesh.control.epochs import current_epoch, still
 from mesh.control.holds import release_write
 from mesh.control.idempotency import Minting
@@ -105,11 +106,12 @@ class Agents:
         instructions: str,
         model: Model,
         limits: Limits,
+        tools: Sequence[str] = (),
         retention_days: int | None = None,
         cause: Cause,
         minting: Minting,
     ) -> Agent:
-        """Makes an agent.
+        """Makes an agent, with `tools` enabled.
 
         Raises Conflict (`already_exists`, `idempotency_conflict`), Minted, Failed.
         """
@@ -138,6 +140,7 @@ class Agents:
                 now=now,
             ),
             put(keys.agent(agent.agent_id), item_of(agent), "attribute_not_exists(#pk)"),
+            *enabled_writes(agent.agent_id, tools, now),
             still(epoch),
         ]
         deed = Deed(

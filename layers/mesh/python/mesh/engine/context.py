@@ -9,34 +9,56 @@ history.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import dropwhile
 
 import msgspec
 
 from mesh.kernel.limits import CONTEXT_BYTES_MAX, CONTEXT_MESSAGES_MAX
-from mesh.models.contract import Line, Speaker
 from mesh.records.conversation import Conversation, Heard, Pending, Role
 from mesh.storage import keys
 from mesh.storage.table import Table
 
 
-def read_context(table: Table, conversation: Conversation, pending: Pending) -> tuple[Line, ...]:
-    """The newest messages that fit the window, oldest first; the last is the message to answer.
+class Speaker(StrEnum):
+    """Whose words a line of context is."""
 
-    Empty where that one is not kept any more: a run may wait for longer. Raises Failed.
+    ACTOR = "actor"
+    AGENT = "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message of the agent's perspective. `observed` ones were not addressed to the agent."""
+
+    speaker: Speaker
+    name: str
+    text: str
+    observed: bool = False
+    message_id: str | None = None
+    """The caller's id of it, or the `out_…` id of a reply: what an answer's `parent_id` names."""
+    parent_id: str | None = None
+
+
+def read_context(table: Table, conversation: Conversation, pending: Pending) -> tuple[Line, ...]:
+    """The newest messages that fit the window, oldest first; the last is the newest to answer.
+
+    Empty where none of those is kept any more: a run may wait for longer. Raises Failed.
     """
     here = conversation.conversation_id
     page = table.query(
         keys.conversation(here),
         between=(
             keys.message(here, conversation.forget_to + 1).sk,
-            keys.message(here, pending.order).sk,
+            keys.message(here, pending.last_order).sk,
         ),
         limit=CONTEXT_MESSAGES_MAX,
         forward=False,
     )
-    heard = [msgspec.convert(item, Heard) for item in page.items]
-    if not heard or heard[0].order != pending.order:
-        return ()
+    answered = {pending.order, *(merged.order for merged in pending.merged)}
+    every = (msgspec.convert(item, Heard) for item in page.items)
+    heard = dropwhile(lambda each: each.order not in answered, every)
     lines: list[Line] = []
     used = 0
     for each in heard:
@@ -52,11 +74,19 @@ def _line(heard: Heard) -> Line:
     match heard.role:
         case Role.REPLY:
             said = json.loads(heard.sent or b"{}")
-            return Line(Speaker.AGENT, "", str(said.get("body", "")))
+            return Line(
+                Speaker.AGENT,
+                "",
+                str(said.get("body", "")),
+                message_id=f"out_{heard.story}",
+                parent_id=said.get("in_reply_to"),
+            )
         case Role.UTTERANCE:
             return Line(
                 Speaker.ACTOR,
                 heard.display_name or heard.actor_id or "",
                 heard.body or "",
                 observed=heard.verdict == "observe",
+                message_id=heard.message_id,
+                parent_id=heard.parent_id,
             )

@@ -13,7 +13,7 @@ from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids
 from mesh.kernel.limits import LEASE_GRACE_MS
 from mesh.outbox.commit import LostLease
-from mesh.records.conversation import Pending
+from mesh.records.conversation import Merged, Pending
 from mesh.storage import keys
 from mesh.storage.table import ConditionFailed, Table
 from mesh.storage.writes import Write, update
@@ -25,11 +25,18 @@ def is_live(pending: Pending, now_ms: int) -> bool:
 
 
 def taken(
-    ids: Ids, clock: Clock, pending: Pending, until: int, *, counted: bool = False
+    ids: Ids,
+    clock: Clock,
+    pending: Pending,
+    until: int,
+    *,
+    counted: bool = False,
+    merged: tuple[Merged, ...] = (),
 ) -> Pending:
     """The row as it is once its lease is taken, until `until` (Unix ms).
 
-    `counted` says that the run is counted among its agent's turns of the day, in the same write.
+    `counted` says that the run is counted among its agent's turns of the day, in the same write;
+    `merged` are the messages that it answers beside its own, which its first lease settles.
     """
     return msgspec.structs.replace(
         pending,
@@ -37,6 +44,7 @@ def taken(
         lease_until=until,
         first_leased_at=pending.first_leased_at or clock.now_ms(),
         counted=counted or pending.counted,
+        merged=merged or pending.merged,
         token=ids.token(),
     )
 
@@ -46,13 +54,15 @@ def taking(conversation_id: str, before: Pending, after: Pending) -> Write:
     return update(
         keys.pending(conversation_id, before.order),
         "SET #lease_no = :next, #lease_until = :until, #token = :token,"
-        " #first_leased_at = if_not_exists(#first_leased_at, :first), #counted = :counted",
+        " #first_leased_at = if_not_exists(#first_leased_at, :first), #counted = :counted,"
+        " #merged = :merged",
         "attribute_exists(#pk) AND #lease_no = :seen AND #lease_until = :seen_until",
         next=after.lease_no,
         until=after.lease_until,
         token=after.token,
         first=after.first_leased_at,
         counted=after.counted,
+        merged=msgspec.to_builtins(after.merged),
         seen=before.lease_no,
         seen_until=before.lease_until,
     )

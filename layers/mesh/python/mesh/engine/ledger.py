@@ -7,18 +7,29 @@ it, and a higher number never yields to a lower one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
 from mesh.kernel.clock import DAY_MS
+from mesh.kernel.errors import Failed
+from mesh.kernel.limits import TRANSACTION_TRIES
 from mesh.models.contract import Usage
 from mesh.outbox.commit import LostLease
 from mesh.records.conversation import Pending
-from mesh.records.run import Step, StepKind, StepStatus
+from mesh.records.run import Asked, Step, StepKind, StepStatus
 from mesh.storage import keys
-from mesh.storage.table import ConditionFailed, Table
+from mesh.storage.table import Cancelled, ConditionFailed, Table, Why
 from mesh.storage.writes import Write, put
+from mesh.tools.contract import Definition, Observation, ObservationKind
+
+_NOBODY_S: Final = "attribute_not_exists(#pk) OR #lease_no < :mine"
+"""A step's place is free, or its writer was overtaken."""
+_UNCERTAIN: Final = (
+    "the worker that was about to make this call died: it may have been made, or not, and it is "
+    "not made again by itself"
+)
 
 
 class Ledger:
@@ -55,7 +66,7 @@ class Ledger:
             lease_no=self._pending.lease_no,
             started_at=now_ms,
         )
-        self._put(step, "attribute_not_exists(#pk) OR #lease_no < :mine")
+        self._put(step, _NOBODY_S)
         return step
 
     def finish(
@@ -67,8 +78,12 @@ class Ledger:
         text: str | None = None,
         error: str | None = None,
         usage: Usage | None = None,
+        asked: tuple[Asked, ...] = (),
+        left_out: int = 0,
+        keep: str | None = None,
+        final: bool = False,
     ) -> Step:
-        """Writes a call's result, and with it what it cost. Raises LostLease, Failed."""
+        """Writes what a model call came to, and with it what it cost. Raises LostLease, Failed."""
         done = msgspec.structs.replace(
             step,
             status=status,
@@ -77,6 +92,10 @@ class Ledger:
             error=error,
             input_tokens=None if usage is None else usage.input_tokens,
             output_tokens=None if usage is None else usage.output_tokens,
+            asked=asked,
+            left_out=left_out,
+            keep=keep,
+            final=final,
         )
         if usage is None or self._keep_answer is None:
             self._put(done, "#lease_no = :mine")
@@ -84,6 +103,104 @@ class Ledger:
             # Only a step that is under way can be kept with its cost, so that none counts twice.
             write = self._write(done, "#lease_no = :mine AND #status = :running", running="running")
             self._keep_answer(write, usage.input_tokens + usage.output_tokens)
+        return done
+
+    # ---- calls of tools
+
+    def admit(
+        self,
+        number: int,
+        asked: Asked,
+        definition: Definition,
+        now_ms: int,
+        conditions: Sequence[Write],
+    ) -> Step | None:
+        """Reserves a call's place, in one transaction with what must hold for it; None when that
+        does not hold, and nothing was written.
+
+        From here on it may have been made. Raises LostLease, Failed.
+        """
+        step = Step(
+            number=number,
+            kind=StepKind.TOOL,
+            status=StepStatus.RUNNING,
+            lease_no=self._pending.lease_no,
+            started_at=now_ms,
+            tool=asked.name,
+            call_id=asked.call_id,
+            replay=definition.replay.value,
+            arguments=asked.arguments,
+            agent_version=asked.agent_version,
+            binding_version=asked.binding_version,
+            acting=definition.acting,
+            payer=definition.payer,
+        )
+        write = self._write(step, _NOBODY_S)
+        try:
+            self._table.transact_settled(lambda: [write, *conditions], TRANSACTION_TRIES)
+        except Cancelled as cancelled:
+            place = cancelled.reasons[0]
+            if place.why is Why.CONDITION:
+                if place.old is not None and msgspec.convert(place.old, Step) == step:
+                    return step  # an earlier try was applied, and its answer lost
+                raise LostLease from None
+            if any(reason.why is Why.CONDITION for reason in cancelled.reasons):
+                return None
+            raise Failed("unavailable", "the agent's rows are contended; try again") from None
+        except Failed:
+            item = self._table.get(keys.step(self._pending.story, number))
+            if item is None or msgspec.convert(item, Step) != step:
+                raise
+        return step
+
+    def refuse(self, number: int, asked: Asked, now_ms: int, observation: Observation) -> Step:
+        """Writes that a call was not made, and why. Raises LostLease, Failed."""
+        step = Step(
+            number=number,
+            kind=StepKind.TOOL,
+            status=StepStatus.REFUSED,
+            lease_no=self._pending.lease_no,
+            started_at=now_ms,
+            ended_at=now_ms,
+            tool=asked.name,
+            text=observation.text,
+            call_id=asked.call_id,
+            arguments=asked.arguments,
+            agent_version=asked.agent_version,
+            binding_version=asked.binding_version,
+            observation_kind=observation.kind.value,
+        )
+        self._put(step, _NOBODY_S)
+        return step
+
+    def observe(
+        self, step: Step, status: StepStatus, now_ms: int, observation: Observation, text: str
+    ) -> Step:
+        """Writes what a call came to. `text` is the observation's, bounded. Raises LostLease,
+        Failed."""
+        done = msgspec.structs.replace(
+            step,
+            status=status,
+            ended_at=now_ms,
+            text=text,
+            observation_kind=observation.kind.value,
+            provenance=dict(observation.provenance) or None,
+        )
+        self._put(done, "#lease_no = :mine")
+        return done
+
+    def uncertain(self, step: Step, now_ms: int) -> Step:
+        """Writes of a call that an earlier lease was about to make that nobody can know whether it
+        was. Raises LostLease, Failed."""
+        done = msgspec.structs.replace(
+            step,
+            status=StepStatus.UNCERTAIN,
+            lease_no=self._pending.lease_no,
+            ended_at=now_ms,
+            text=_UNCERTAIN,
+            observation_kind=ObservationKind.UNCERTAIN.value,
+        )
+        self._put(done, "#lease_no < :mine AND #status = :running", running="running")
         return done
 
     def _write(self, step: Step, condition: str, **values: str) -> Write:
@@ -96,9 +213,9 @@ class Ledger:
             **values,
         )
 
-    def _put(self, step: Step, condition: str) -> None:
+    def _put(self, step: Step, condition: str, **values: str) -> None:
         try:
-            self._table.write(self._write(step, condition))
+            self._table.write(self._write(step, condition, **values))
         except ConditionFailed as failed:
             # An SDK retry of our own write finds it there already.
             old = failed.old
@@ -108,5 +225,5 @@ class Ledger:
 
 
 def progress(steps: list[Step]) -> int:
-    """The number of the last lease under which a step was completed; 0 when none was."""
-    return max((s.lease_no for s in steps if s.status is StepStatus.COMPLETED), default=0)
+    """The number of the last lease under which a step came to its end; 0 when none did."""
+    return max((s.lease_no for s in steps if s.status is not StepStatus.RUNNING), default=0)

@@ -7,9 +7,8 @@ its run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -17,30 +16,27 @@ import msgspec
 from mesh.connectors.contract import Outbound, Reply
 from mesh.engine import lease
 from mesh.engine.budgets import TOKENS, TURNS, Budgets
-from mesh.engine.context import read_context
-from mesh.engine.ledger import Ledger, progress
+from mesh.engine.run import HandOver, Said
 from mesh.engine.slots import NoSlot, Place, Slots
+from mesh.engine.thinking import Thinking
 from mesh.kernel.clock import Clock
-from mesh.kernel.errors import Failed, Refused
+from mesh.kernel.errors import Failed
 from mesh.kernel.ids import Ids
 from mesh.kernel.limits import (
-    LEASE_RENEW_MS,
-    LEASES_WITHOUT_PROGRESS_MAX,
+    MERGED_MAX,
     MODEL_CALL_S_MAX,
-    MODEL_TEXT_BYTES_MAX,
     PARK_LOOKS_MAX,
     RUNS_PER_INVOCATION_MAX,
     TURN_RETRY_S,
 )
 from mesh.kernel.log import Log
-from mesh.models.contract import ModelConnector, ModelRequest
 from mesh.outbox.commit import CONVERSATION_DELETED, Commit, Ending, LostLease
-from mesh.records.agent import Agent, ModelKind
-from mesh.records.conversation import Conversation, Pending
-from mesh.records.install import AgentStatus, Install
-from mesh.records.run import RunStatus, StepKind, StepStatus
+from mesh.records.agent import Agent
+from mesh.records.conversation import Conversation, Merged, Pending
+from mesh.records.install import AgentStatus, Busy, Install
+from mesh.records.run import RunStatus
 from mesh.storage import keys
-from mesh.storage.conversations import Head, read_head
+from mesh.storage.conversations import Head, read_behind, read_head
 from mesh.storage.queues import Bell
 from mesh.storage.table import ConditionFailed, Table
 from mesh.storage.writes import update
@@ -49,22 +45,16 @@ _MODEL_CALL_MS_MAX: Final = int(MODEL_CALL_S_MAX * 1000)
 _FAILURE_TEXT: Mapping[str, str] = {
     "poisoned": "I could not finish answering this message: every try was cut short.",
     "deadline": "I ran out of the time that I have for an answer.",
-    "model_failed": "I could not reach the language model that I think with.",
+    "budget_spent": "I used up what I may spend on one answer before I had one.",
     "model_unavailable": "The language model that I am set up with is not available here.",
+    "model_refused": "The language model that I think with would not answer this message.",
     "queue_expired": "This message waited too long for its turn, so I did not answer it.",
     "message_deleted": "",  # nobody is reminded of what was to be forgotten
     TURNS: "I have answered as much as I may for one day. Please try again tomorrow.",
     TOKENS: "I have thought as much as I may for one day. Please try again tomorrow.",
 }
+_MODEL_FAILED: Final = "I could not get an answer from the language model that I think with."
 _EXPIRED: Final = frozenset({"queue_expired", "message_deleted"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What the model said, or why it said nothing."""
-
-    text: str
-    failure: str | None = None
 
 
 class TurnWorker:
@@ -76,24 +66,24 @@ class TurnWorker:
         table: Table,
         bell: Bell,
         commit: Commit,
-        models: Mapping[ModelKind, ModelConnector],
+        thinking: Thinking,
+        slots: Slots,
+        budgets: Budgets,
         outbound: Mapping[str, Outbound],
         clock: Clock,
         ids: Ids,
         log: Log,
-        kept_days: int,
     ) -> None:
         self._table = table
         self._bell = bell
         self._commit = commit
-        self._models = models
+        self._thinking = thinking
         self._outbound = outbound
         self._clock = clock
         self._ids = ids
         self._log = log
-        self._kept_days = kept_days
-        self._slots = Slots(table, clock, ids, bell)
-        self._budgets = Budgets(table, clock, ids)
+        self._slots = slots
+        self._budgets = budgets
 
     def work(self, conversation_id: str, stop_at_ms: int) -> None:
         """Ends runs from the head on until none is left, another worker holds one, the agent has no
@@ -140,7 +130,10 @@ class TurnWorker:
                     continue
                 return None
             try:
-                if self._run(head, head.pending, agent, place, until) == 0:
+                left = self._run(
+                    head, head.pending, agent, place=place, until=until, stop_at_ms=stop_at_ms
+                )
+                if not left:
                     return None
             except LostLease:
                 self._log("turn.lease_lost", conversation_id=conversation_id)
@@ -158,21 +151,34 @@ class TurnWorker:
         item = self._table.get(keys.agent(agent_id))
         return None if item is None else msgspec.convert(item, Agent)
 
-    def _run(self, head: Head, pending: Pending, agent: Agent, place: Place, until: int) -> int:
-        """Leases, thinks and commits one run; answers how many wait behind it."""
+    def _run(
+        self,
+        head: Head,
+        pending: Pending,
+        agent: Agent,
+        *,
+        place: Place,
+        until: int,
+        stop_at_ms: int,
+    ) -> int | None:
+        """Leases, thinks and commits one run; answers how many wait behind it, None where another
+        invocation goes on with it."""
         conversation = head.conversation
         assert conversation is not None
-        pending, refused = self._lease(conversation.conversation_id, pending, agent, until)
+        pending, refused = self._lease(conversation, pending, agent, until)
         try:
             said = (
-                self._think(conversation, pending, agent, place)
+                self._thinking.think(conversation, pending, agent, place, stop_at_ms)
                 if refused is None
-                else _Said("", refused)
+                else Said("", refused)
             )
             ending = self._ending(conversation, pending, agent, said)
             waiting = self._commit.end(head, pending, ending)
+        except HandOver as over:
+            self._give_back(conversation, pending, over.delay_s)
+            return None
         except Failed:
-            self._excuse(conversation, pending)
+            self._give_back(conversation, pending, TURN_RETRY_S)
             raise
         if ending.render is not None:
             self._bell.delivery(conversation.conversation_id)
@@ -188,69 +194,37 @@ class TurnWorker:
         return waiting
 
     def _lease(
-        self, conversation_id: str, pending: Pending, agent: Agent, until: int
+        self, conversation: Conversation, pending: Pending, agent: Agent, until: int
     ) -> tuple[Pending, str | None]:
-        """Takes the run's lease; and why it is to end unanswered, if it is. Its first lease counts
-        it among the turns of the day, whatever becomes of it then."""
-        limits = agent.limits
+        """Takes the run's lease; and why it is to end unanswered, if it is. Its first lease settles
+        what it answers, and counts it among the turns of the day, whatever becomes of it then."""
+        conversation_id, limits = conversation.conversation_id, agent.limits
         refused = None
-        if pending.lease_no == 0 and self._queued_ms(pending, agent) > limits.queue_seconds * 1000:
-            refused = "queue_expired"
-        elif limits.turns_per_day is not None and not pending.counted:
-            counted = lease.taken(self._ids, self._clock, pending, until, counted=True)
-            write = lease.taking(conversation_id, pending, counted)
+        merged: tuple[Merged, ...] = ()
+        if pending.lease_no == 0:
+            if self._queued_ms(pending, agent) > limits.queue_seconds * 1000:
+                refused = "queue_expired"
+            elif conversation.pending > 1:
+                merged = self._merged(conversation_id, pending)
+        if refused is None and limits.turns_per_day is not None and not pending.counted:
+            after = lease.taken(self._ids, self._clock, pending, until, counted=True, merged=merged)
+            write = lease.taking(conversation_id, pending, after)
             if self._budgets.take_turn(agent, limits.turns_per_day, write):
-                return counted, None
-            refused = TURNS
-        after = lease.taken(self._ids, self._clock, pending, until)
+                return after, None
+            refused, merged = TURNS, ()
+        after = lease.taken(self._ids, self._clock, pending, until, merged=merged)
         return lease.take(self._table, conversation_id, pending, after), refused
 
-    def _think(
-        self, conversation: Conversation, pending: Pending, agent: Agent, place: Place
-    ) -> _Said:
-        """The run's steps. One that has a result is not made again, whoever made it."""
-        now = self._clock.now_ms()
-        limits = agent.limits
-        keep = None
-        if limits.tokens_per_day is not None:
-            keep = partial(self._budgets.keep_answer, agent, limits.tokens_per_day)
-        ledger = Ledger(self._table, pending, self._kept_days, keep)
-        steps = ledger.steps()
-        lost = pending.lease_no - 1 - pending.excused - progress(steps)
-        if lost >= LEASES_WITHOUT_PROGRESS_MAX:
-            return _Said("", "poisoned")
-        done = next((s for s in steps if s.status is StepStatus.COMPLETED), None)
-        if done is not None:
-            return _Said(done.text or "")
-        started_at = pending.first_leased_at or now
-        left_s = (started_at + limits.seconds * 1000 - now) / 1000
-        if left_s <= 0:
-            return _Said("", "deadline")
-        model = self._models.get(agent.model.kind)
-        if model is None:
-            return _Said("", "model_unavailable")
-        if self._budgets.tokens_reached(agent):
-            return _Said("", TOKENS)
-        lines = read_context(self._table, conversation, pending)
-        if not lines:
-            return _Said("", "message_deleted")
-        step = ledger.begin(1, StepKind.MODEL, now)
-        try:
-            answer = model.answer(
-                ModelRequest(agent.instructions, lines), min(left_s, MODEL_CALL_S_MAX)
-            )
-        except (Failed, Refused) as error:
-            ledger.finish(step, StepStatus.FAILED, self._clock.now_ms(), error=error.code)
-            return _Said("", "model_failed")
-        if self._clock.now_ms() - now > LEASE_RENEW_MS:
-            until = place.renew()
-            if until is not None:  # without a slot the lease ends when it ends
-                lease.renew(self._table, conversation.conversation_id, pending, until)
-        text = _bounded(answer.text)
-        ledger.finish(
-            step, StepStatus.COMPLETED, self._clock.now_ms(), text=text, usage=answer.usage
+    def _merged(self, conversation_id: str, pending: Pending) -> tuple[Merged, ...]:
+        """The messages that wait behind the run, where its install wants them answered with it."""
+        install = self._install(pending.install_id)
+        if install is None or install.engagement.busy is not Busy.MERGE:
+            return ()
+        behind = read_behind(self._table, pending, conversation_id, MERGED_MAX)
+        return tuple(
+            Merged(story=each.story, order=each.order, message_id=each.message_id)
+            for each in behind
         )
-        return _Said(text)
 
     def _queued_ms(self, pending: Pending, agent: Agent) -> int:
         """How long the run waited; a pause does not count, so the wait begins anew with a
@@ -258,12 +232,12 @@ class TurnWorker:
         return self._clock.now_ms() - max(pending.created_at, agent.resumed_at or 0)
 
     def _ending(
-        self, conversation: Conversation, pending: Pending, agent: Agent, said: _Said
+        self, conversation: Conversation, pending: Pending, agent: Agent, said: Said
     ) -> Ending:
         if said.failure is None:
             text, outcome, status = said.text, "reply", RunStatus.COMPLETED
         else:
-            text, outcome = _FAILURE_TEXT[said.failure], "failure"
+            text, outcome = _failure_text(said.failure), "failure"
             expired = said.failure in _EXPIRED
             status = RunStatus.EXPIRED if expired else RunStatus.FAILED
             if not self._failure_replies(pending.install_id):
@@ -281,7 +255,7 @@ class TurnWorker:
                     conversation_key=conversation.conversation_key,
                     epoch=agent.epoch,
                     sequence=sequence,
-                    in_reply_to=pending.message_id,
+                    in_reply_to=pending.answered_id,
                     run_id=f"run_{pending.story}",
                     outcome=outcome,
                     agent_slug=agent.slug,
@@ -295,8 +269,12 @@ class TurnWorker:
         return Ending(status, said.failure, render)
 
     def _failure_replies(self, install_id: str) -> bool:
+        install = self._install(install_id)
+        return install is not None and install.failure_replies
+
+    def _install(self, install_id: str) -> Install | None:
         item = self._table.get(keys.settings(install_id))
-        return item is not None and msgspec.convert(item, Install).failure_replies
+        return None if item is None else msgspec.convert(item, Install)
 
     def _hold(self, conversation: Conversation) -> None:
         """Takes a paused agent's work out of the sweep's way; resuming the agent gives it back."""
@@ -314,20 +292,18 @@ class TurnWorker:
         except ConditionFailed:
             return
 
-    def _excuse(self, conversation: Conversation, pending: Pending) -> None:
-        """Gives the lease back after a dependency failed, so that the next ring need not wait for
-        its end."""
+    def _give_back(self, conversation: Conversation, pending: Pending, delay_s: float) -> None:
+        """Gives the lease back, through no fault of the run's, so that the ring after `delay_s`
+        need not wait for its end."""
         try:
             lease.give_back(self._table, conversation.conversation_id, pending)
         except (Failed, LostLease):
             return
-        self._bell.turn(conversation.conversation_id, pending.agent_id, delay_s=TURN_RETRY_S)
+        self._bell.turn(
+            conversation.conversation_id, pending.agent_id, delay_s=min(900, math.ceil(delay_s))
+        )
 
 
-def _bounded(text: str) -> str:
-    """A model's text, cut before it is kept, with a mark that says so."""
-    data = text.encode("utf-8", "replace")
-    if len(data) <= MODEL_TEXT_BYTES_MAX:
-        return data.decode()
-    mark = " […]"
-    return data[: MODEL_TEXT_BYTES_MAX - len(mark.encode())].decode(errors="ignore") + mark
+def _failure_text(failure: str) -> str:
+    """What a third party is told of a run that failed: honest, and nothing of the inside."""
+    return _FAILURE_TEXT.get(failure, _MODEL_FAILED)

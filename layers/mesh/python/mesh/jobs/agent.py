@@ -71,6 +71,8 @@ class DeleteAgent:
             if not found:
                 return Progress(place={"phase": "conversations"})
             return Progress(place={"phase": "installs", "install": found[0]["install_id"]})
+        if not self._emptied(keys.notes(agent_id, install_id), ""):
+            return Progress(place=job.place)
         self._remove(job, install_id)
         if not self._forgetting.counts(install_id):
             return Progress(place=job.place)
@@ -99,18 +101,28 @@ class DeleteAgent:
         )
 
     def _values(self, agent_id: str) -> Progress:
-        """Forgets the vault and the model's key, with the data keys that are wrapped beside them;
-        then what the agent's row says."""
+        """Forgets the vault and the model's key, with the data keys that are wrapped beside them,
+        the tools' bindings and the notes that every install's runs saw; then what the agent's row
+        says."""
         pk = keys.agent(agent_id).pk
-        page = self._table.query(pk, prefix=keys.VAULT, limit=JOB_PAGE_ROWS)
-        for item in page.items:
-            self._table.write(delete(Key(pk, item["sk"])))
-        if page.last is not None:
-            return Progress(place={"phase": "values"})
+        for partition, prefix in (
+            (pk, keys.VAULT),
+            (pk, keys.TOOL),
+            (keys.notes(agent_id, keys.EVERYWHERE), ""),
+        ):
+            if not self._emptied(partition, prefix):
+                return Progress(place={"phase": "values"})
         for key in (keys.model_key(agent_id), keys.running(agent_id)):
             self._table.write(delete(key))
         self._bury(agent_id)
         return Progress(place=None)
+
+    def _emptied(self, pk: str, prefix: str) -> bool:
+        """Deletes one page of the rows of `pk` that begin with `prefix`; whether none are left."""
+        page = self._table.query(pk, prefix=prefix or None, limit=JOB_PAGE_ROWS)
+        for item in page.items:
+            self._table.write(delete(Key(pk, item["sk"])))
+        return page.last is None
 
     def _bury(self, agent_id: str) -> None:
         item = self._table.get(keys.agent(agent_id))

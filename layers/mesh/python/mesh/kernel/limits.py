@@ -70,6 +70,8 @@ LEASE_GRACE_MS: Final = 15_000
 """A lease is taken over this long after its end, so that two clocks may differ by as much."""
 LEASES_WITHOUT_PROGRESS_MAX: Final = 3
 CONTEXT_MESSAGES_MAX: Final = 20
+FRAMED_TEXT_BYTES_MAX: Final = 64 * 1024
+FRAME_LABEL_CHARACTERS_MAX: Final = 256
 CONTEXT_BYTES_MAX: Final = 64 * 1024
 MODEL_TEXT_BYTES_MAX: Final = 64 * 1024
 TURN_STOP_BEFORE_LIMIT_MS: Final = 20_000
@@ -77,8 +79,6 @@ TURN_RETRY_S: Final = 5
 MODEL_CALL_S_MAX: Final = 60.0
 RUNS_PER_INVOCATION_MAX: Final = 1_000
 OFFLINE_QUOTE_CHARACTERS: Final = 500
-CHARACTERS_A_TOKEN: Final = 4
-"""By which tokens are estimated where no provider counts them."""
 
 # ---- running slots and daily budgets
 
@@ -99,6 +99,65 @@ RELEASED_PAGES_MAX: Final = 8
 BUDGET_PARTS: Final = (50, 80, 100)
 """At which percents of a daily budget the operator is told."""
 DAY_ROW_KEPT_DAYS: Final = 40
+
+# ---- a run
+
+MODEL_OUTPUT_TOKENS_MAX: Final = 4_096
+"""The most that one model call may write, below the run's own budget: what fits its time-out. An
+answer that the clock cuts off is paid for and lost."""
+MODEL_RETRY_S: Final = (1.0, 4.0, 10.0)
+"""The waits before further tries of a model call that failed in passing, unless it asked for
+more."""
+MODEL_WAIT_HERE_S_MAX: Final = 15.0
+"""A longer wait is another invocation's: nobody pays for a function that sleeps."""
+ANSWER_ARGUMENT_BYTES_MAX: Final = 128 * 1024
+"""What the arguments of all calls of one answer may have together."""
+ANSWER_OPAQUE_BYTES_MAX: Final = 128 * 1024
+"""What blocks may have that only their model reads: with words and arguments, a step's row stays
+below the 400 KB that an item may have."""
+TOOL_CALL_S_MAX: Final = 60.0
+FINISH_RESERVE_S: Final = 45.0
+"""So much of a run's time is kept for its last model call."""
+OBSERVATION_BYTES_MAX: Final = 64 * 1024
+HANDOVERS_MAX: Final = 200
+MERGED_MAX: Final = 20
+"""How many messages that wait behind a run it answers at most beside its own."""
+
+# ---- tools
+
+TOOL_NAME_CHARS_MAX: Final = 64
+TOOL_DESCRIPTION_CHARS_MAX: Final = 2_000
+SCHEMA_BYTES_MAX: Final = 16 * 1024
+SCHEMA_DEPTH_MAX: Final = 12
+ARGUMENT_BYTES_MAX: Final = 64 * 1024
+ARGUMENT_DEPTH_MAX: Final = 16
+ARGUMENT_PROBLEMS_MAX: Final = 5
+BINDING_LOOK_EVERY_S: Final = 1.0
+"""How often a call under way looks whether what it rests on still stands."""
+SEARCH_LIMIT_DEFAULT: Final = 5
+SEARCH_CONVERSATIONS_MAX: Final = 25
+SEARCH_MESSAGES_PER_CONVERSATION: Final = 100
+SEARCH_DAYS_MAX: Final = 90
+SEARCH_EXCERPT_CHARACTERS: Final = 500
+NOTES_PER_INSTALL_MAX: Final = 40
+NOTES_SHOWN_MAX: Final = 60
+
+# ---- language models
+
+MODEL_ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+MODEL_ANSWER_NESTING_MAX: Final = 64
+MODEL_CALLS_MAX: Final = 16
+"""So many calls of one answer are carried out; the model is told of the others."""
+MODEL_ARGUMENT_BYTES_MAX: Final = 64 * 1024
+MODEL_ARGUMENT_NESTING_MAX: Final = 32
+MODEL_CALL_ID_CHARS_MAX: Final = 64
+MODEL_TOOL_NAME_CHARS_MAX: Final = 64
+MODEL_TOKENS_TOLD_MAX: Final = 1_000_000_000
+"""A count beyond this is none."""
+MODEL_TOKEN_BYTES: Final = 4
+"""What one token is taken for where an API tells no count."""
+MODEL_IMAGE_TOKENS: Final = 1_600
+"""The same for a picture: what the largest screenshot costs at the dearest of the APIs."""
 
 # ---- the outbox
 

@@ -5,28 +5,26 @@ Refuses to pretend: it quotes the message that it answers, and says that no lang
 
 from __future__ import annotations
 
-from mesh.kernel.limits import CHARACTERS_A_TOKEN, OFFLINE_QUOTE_CHARACTERS
-from mesh.models.contract import ModelAnswer, ModelRequest, Usage
+from mesh.kernel.limits import OFFLINE_QUOTE_CHARACTERS
+from mesh.models import tokens
+from mesh.models.contract import ModelAnswer, ModelRequest, Stop, Text, Usage
 
 
 class OfflineModel:
-    """Answers every message with a quotation of its first 500 characters."""
+    """Answers every message with a quotation of its first 500 characters, and calls no tool."""
 
     def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:  # noqa: ARG002 - takes no time
-        """Never fails, and takes no time.
-
-        It has no tokens, so its usage is an estimate: one for every four characters begun.
-        """
-        asked = request.lines[-1].text
-        quoted = asked[:OFFLINE_QUOTE_CHARACTERS]
-        ending = "…" if len(asked) > len(quoted) else ""
-        text = (
+        """Never fails, and takes no time."""
+        quoted = request.question[:OFFLINE_QUOTE_CHARACTERS]
+        ending = "…" if len(request.question) > len(quoted) else ""
+        said = Text(
             "I am Mesh's offline model: I run without a language model, so I can only say that I "
             f"received this message:\n\n{quoted}{ending}"
         )
-        read = len(request.instructions) + sum(len(line.text) for line in request.lines)
-        return ModelAnswer(text, Usage(_tokens(read), _tokens(len(text))))
-
-
-def _tokens(characters: int) -> int:
-    return -(-characters // CHARACTERS_A_TOKEN)
+        return ModelAnswer(
+            text=said.text,
+            calls=(),
+            stop=Stop.END,
+            usage=Usage(tokens.of_request(request), tokens.of_parts((said,)), estimated=True),
+            keep=(said,),
+        )

@@ -37,6 +37,7 @@ from mesh.operator.waking import wake_agent
 from mesh.records.agent import Agent, Limits, Model, ModelKind
 from mesh.records.operator import OperatorRole
 from mesh.records.running import Day
+from mesh.tools import packages
 
 
 def agent_of(call: Call) -> Agent:
@@ -75,6 +76,7 @@ def _create(call: Call, _: None, body: AgentNew) -> Answer:
             instructions=body.instructions,
             model=model,
             limits=_limits(body.limits),
+            tools=packages.tool_names(),
             retention_days=body.retention_days,
             cause=call.cause,
             minting=call.mint,

@@ -19,6 +19,7 @@ RESOURCES: Final = (
     "meta",
     "agents",
     "vault",
+    "tools",
     "connectors",
     "outbox",
     "runs",

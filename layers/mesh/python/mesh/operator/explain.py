@@ -25,6 +25,9 @@ from mesh.records.run import RunStatus, Step, Story
 from mesh.storage import keys
 from mesh.storage.conversations import read_outbox_head
 
+PROBE: Final = "probe"
+"""The verdict of a run that no message began (`mesh.operator.prober`)."""
+
 RULES: Final = {
     "actor_denied": ("engagement.deny_actors", "the actor is on the deny list"),
     "actor_not_allowed": ("engagement.allow_actors", "the actor is not on the allow list"),
@@ -63,6 +66,8 @@ def explain(call: Call, story: Story) -> Explanation:
     reader = Entries(deps.table, deps.clock, deps.ids)
     entry = reader.find(story)
     events = [_received(story), _verdict(story)]
+    if story.verdict == PROBE:
+        events = [_probed(story)]
     if story.status is not None:
         events += _run_events(run, steps_of(call, story))
     if entry is not None:
@@ -111,6 +116,17 @@ def _received(story: Story) -> ExplainEvent:
     )
 
 
+def _probed(story: Story) -> ExplainEvent:
+    return _event(
+        story.received_at,
+        "probed",
+        f"operator {story.actor_id} had a tool called by hand, without a model",
+        ids={"run_id": f"run_{story.story}", "operator_id": story.actor_id},
+        rule="operator",
+        reason="probe",
+    )
+
+
 def _verdict(story: Story) -> ExplainEvent:
     rule, why = RULES.get(story.reason, ("engagement", story.reason))
     return _event(
@@ -126,7 +142,9 @@ def _verdict(story: Story) -> ExplainEvent:
 def _run_events(run: Run, steps: list[Step]) -> list[ExplainEvent]:
     story, run_id = run.story, f"run_{run.story.story}"
     ids = {"run_id": run_id, "agent_id": story.agent_id}
-    events = [_event(story.received_at, "run_queued", "a run was queued", ids=ids)]
+    events = []
+    if story.verdict != PROBE:
+        events.append(_event(story.received_at, "run_queued", "a run was queued", ids=ids))
     started = story.started_at or (run.pending.first_leased_at if run.pending else None)
     if started is not None:
         events.append(_event(started, "run_started", "a worker took the run", ids=ids))
@@ -137,9 +155,9 @@ def _run_events(run: Run, steps: list[Step]) -> list[ExplainEvent]:
             _event(
                 step.ended_at or step.started_at,
                 "step",
-                f"step {step.number}, a call of {what}, is {step.status}{took}",
+                f"step {step.number}, a call of {what}, is {step.status}{took}{_judged(step)}",
                 ids={"run_id": run_id, "step_id": f"{run_id}#{step.number}"},
-                reason=step.error,
+                reason=step.error or step.observation_kind,
             )
         )
     if story.ended_at is not None:
@@ -154,6 +172,23 @@ def _run_events(run: Run, steps: list[Step]) -> list[ExplainEvent]:
             )
         )
     return events
+
+
+def _judged(step: Step) -> str:
+    """The gate's verdict on a call of a tool, and as whom and at whose cost it was made."""
+    if step.tool is None:
+        return "" if step.input_tokens is None else _tokens(step)
+    if step.replay is None:
+        return "; the gate did not let it pass"
+    payer = "" if step.payer is None else f", paid by {step.payer}"
+    return (
+        f"; the gate let it pass on version {step.agent_version} of the agent and version"
+        f" {step.binding_version} of its binding, acting as {step.acting}{payer}"
+    )
+
+
+def _tokens(step: Step) -> str:
+    return f"; {step.input_tokens} tokens were read and {step.output_tokens} written"
 
 
 def _committed(entry: Entry) -> ExplainEvent:

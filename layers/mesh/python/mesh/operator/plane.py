@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from mesh.connectors.generic.provision import GenericProvisioner
 from mesh.control.agents import Agents
@@ -22,11 +23,16 @@ from mesh.control.operators import Operators
 from mesh.control.restore import Restoring
 from mesh.control.rewrap import Rewrapping
 from mesh.control.rotation import Rotation
+from mesh.control.tools import ToolBindings
 from mesh.control.vault import Vault
 from mesh.operator.deps import OperatorDeps
 from mesh.outbox.commit import Commit
 from mesh.security.egress.contract import Egress, judge_of
 from mesh.security.urls import Refusal
+
+if TYPE_CHECKING:
+    from mesh.operator.prober import Prober
+    from mesh.tools.gate import Gate
 
 
 class ControlPlane:
@@ -77,6 +83,30 @@ class ControlPlane:
     def enablement(self) -> Enablement:
         deps = self.deps
         return Enablement(deps.table, deps.clock, deps.ids, self.audit, self.installs)
+
+    @cached_property
+    def gate(self) -> Gate:
+        from mesh.tools.gate import gate_of  # the functions that call no tool carry no schemas
+
+        return gate_of(self.deps.table, self.deps.clock)
+
+    @cached_property
+    def tool_bindings(self) -> ToolBindings:
+        return ToolBindings(self.deps.table, self.deps.clock, self.audit)
+
+    @cached_property
+    def prober(self) -> Prober:
+        from mesh.operator.prober import Prober
+
+        deps = self.deps
+        return Prober(
+            deps.table,
+            deps.clock,
+            deps.ids,
+            audit=self.audit,
+            gate=self.gate,
+            kept_days=deps.settings.messages_kept_days,
+        )
 
     @cached_property
     def jobs(self) -> Jobs:

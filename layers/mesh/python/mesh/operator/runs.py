@@ -211,11 +211,17 @@ def _budgets(call: Call, run: Run, steps: list[Step], limits: Limits) -> Budgets
     started = story.started_at or (run.pending.first_leased_at if run.pending else None)
     until = story.ended_at or call.plane.deps.clock.now_ms()
     seconds = 0 if started is None else max(0, until - started) // 1000
-    tools = sum(step.kind is StepKind.TOOL for step in steps)
+    tools = sum(step.kind is StepKind.TOOL and step.replay is not None for step in steps)
     return BudgetsShown(
         steps=BudgetShown(used=len(steps), limit=limits.steps),
         tool_calls=BudgetShown(used=tools, limit=limits.tool_calls),
         seconds=BudgetShown(used=seconds, limit=limits.seconds),
+        input_tokens=BudgetShown(
+            used=sum(step.input_tokens or 0 for step in steps), limit=limits.input_tokens
+        ),
+        output_tokens=BudgetShown(
+            used=sum(step.output_tokens or 0 for step in steps), limit=limits.output_tokens
+        ),
     )
 
 
@@ -224,7 +230,7 @@ def _step(step: Step) -> StepShown:
         kind=step.kind,
         tool=step.tool,
         status=step.status,
-        observation_kind=None,
+        observation_kind=step.observation_kind,
         started_at=rfc3339(step.started_at),
         ended_at=None if step.ended_at is None else rfc3339(step.ended_at),
     )

@@ -5,7 +5,7 @@ Refuses to send: whatever crashes after this transaction, the entry is there and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from mesh.kernel.clock import DAY_MS, Clock
 from mesh.kernel.errors import Failed, Phase
 from mesh.kernel.ids import Ids, Random
 from mesh.kernel.limits import DUE_AFTER_MS, ENTRY_KEPT_DAYS_MIN, TRANSACTION_TRIES
-from mesh.records.conversation import Conversation, Outbox, Pending, Role
+from mesh.records.conversation import Conversation, Merged, Outbox, Pending, Role
 from mesh.records.notice import NoticeKind
 from mesh.records.outbox import EntryState
 from mesh.records.run import RunStatus
@@ -53,6 +53,10 @@ class _Picture:
     waiting: int
     outbox: tuple[int, bool] | None
     """The last sequence, and whether the outbox has a mark; None when there is no outbox yet."""
+    merged: tuple[Merged, ...] = ()
+    """The waiting runs that end with this one, less those that were cancelled meanwhile."""
+    untold: frozenset[str] = frozenset()
+    """Those of them whose story is not told any more."""
     story: bool = True
     """Whether the story is still told: a run may wait for longer than its message is kept."""
 
@@ -76,7 +80,9 @@ class Commit:
         """
         assert head.conversation is not None, "a pending run has a conversation"
         conversation_id = head.conversation.conversation_id
-        picture = _picture(head.conversation, head.outbox)
+        # What a cancelled run was to answer beside its own waits on, for runs of its own.
+        merged = () if ending.status is RunStatus.CANCELLED else pending.merged
+        picture = _picture(head.conversation, head.outbox, merged)
         for attempt in range(TRANSACTION_TRIES):
             if attempt:
                 self._table.back_off()
@@ -93,7 +99,7 @@ class Commit:
                 ]
                 if ending.render is not None and _forgets(olds, pending.order):
                     raise LostLease from None  # what it answers was deleted meanwhile
-                picture = _learn(picture, olds)
+                picture = _still_merged(_learn(picture, olds), cancelled)
                 if picture.story and cancelled.reasons[_STORY].why is Why.CONDITION:
                     picture = replace(picture, story=False)
             except Failed:
@@ -103,9 +109,9 @@ class Commit:
                 if seen.pending is None or seen.pending.story != pending.story:
                     return seen.conversation.pending if seen.conversation else 0
                 if seen.conversation is not None:
-                    picture = _picture(seen.conversation, seen.outbox)
+                    picture = _picture(seen.conversation, seen.outbox, picture.merged)
             else:
-                return picture.waiting - 1
+                return picture.waiting - 1 - len(picture.merged)
         raise Failed("unavailable", "the conversation is contended; try again", Phase.BEFORE)
 
     def cancel_writes(
@@ -181,17 +187,17 @@ class Commit:
                     },
                 ),
             ]
-        return writes
+        return [*writes, *_merging(conversation_id, picture, pending, now)]
 
     def _conversation(
         self, conversation_id: str, picture: _Picture, reply: tuple[int, int] | None, now: int
     ) -> Write:
-        """One fewer waits. The mark goes with the last of them, by a condition on their number.
+        """So many fewer wait. The mark goes with the last, by a condition on their number.
 
         `reply` is the order of a reply and of the message that it answers. That one must not have
         been deleted: what an agent says of it would be kept where nobody looks for it any more.
         """
-        waiting = picture.waiting - 1
+        waiting = picture.waiting - 1 - len(picture.merged)
         sets = ["#pending = :waiting"]
         values: dict[str, Any] = {"waiting": waiting, "seen": picture.waiting}
         condition = "#pending = :seen"
@@ -293,12 +299,62 @@ class Commit:
         )
 
 
-def _picture(conversation: Conversation, outbox: Outbox | None) -> _Picture:
+def _picture(
+    conversation: Conversation, outbox: Outbox | None, merged: tuple[Merged, ...] = ()
+) -> _Picture:
     return _Picture(
         last_order=conversation.last_order,
         waiting=conversation.pending,
         outbox=None if outbox is None else (outbox.seq, outbox.due_pk is not None),
+        merged=merged,
     )
+
+
+def _merging(
+    conversation_id: str, picture: _Picture, pending: Pending, now: int
+) -> Iterator[Write]:
+    """The writes that end the waiting runs whose messages `pending` answered with its own: all
+    their rows, then their stories."""
+    for merged in picture.merged:
+        yield delete(
+            keys.pending(conversation_id, merged.order),
+            "#lease_no = :none AND #story = :story",
+            none=0,
+            story=merged.story,
+        )
+    for merged in picture.merged:
+        if merged.story not in picture.untold:
+            yield update(
+                keys.story(merged.story),
+                "SET #status = :completed, #run_reason = :merged, #merged_into = :into,"
+                " #ended_at = :now",
+                "attribute_exists(#pk)",
+                completed=RunStatus.COMPLETED.value,
+                merged="merged",
+                into=pending.story,
+                now=now,
+            )
+
+
+def _still_merged(picture: _Picture, cancelled: Cancelled) -> _Picture:
+    """The picture without the merged runs that somebody ended meanwhile, and without the stories
+    that are not told any more. Their writes stand last, as `_merging` makes them."""
+    if not picture.merged:
+        return picture
+    told = [merged for merged in picture.merged if merged.story not in picture.untold]
+    mine = cancelled.reasons[len(cancelled.reasons) - len(picture.merged) - len(told) :]
+    rows, stories = mine[: len(picture.merged)], mine[len(picture.merged) :]
+    left = tuple(
+        merged
+        for merged, reason in zip(picture.merged, rows, strict=True)
+        if reason.why is not Why.CONDITION
+    )
+    gone = {
+        merged.story
+        for merged, reason in zip(told, stories, strict=True)
+        if reason.why is Why.CONDITION
+    }
+    return replace(picture, merged=left, untold=picture.untold | gone)
 
 
 def _forgets(olds: list[Item | None], order: int) -> bool:

@@ -57,6 +57,14 @@ class Outbox(Mark, frozen=True, kw_only=True):
     """No entry below it is pending: a lower bound, never the truth itself."""
 
 
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that waited behind a run when it began, and is answered by it."""
+
+    story: str
+    order: int
+    message_id: str
+
+
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """The row `PEND#…`: a run that waits or runs. Deleted by the transaction that ends it."""
 
@@ -75,9 +83,21 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     excused: int = 0
     """Leases that were given back because a dependency failed: they do not count as lost."""
     first_leased_at: int | None = None
+    merged: tuple[Merged, ...] = ()
+    """The messages that it answers beside its own, oldest first; settled by its first lease."""
     counted: bool = False
     """Whether it is counted among its agent's turns of a day."""
     token: str | None = None
+
+    @property
+    def last_order(self) -> int:
+        """The order key of the newest message that it answers: where its context ends."""
+        return self.merged[-1].order if self.merged else self.order
+
+    @property
+    def answered_id(self) -> str:
+        """The caller's id of the newest message that it answers."""
+        return self.merged[-1].message_id if self.merged else self.message_id
 
 
 class Role(StrEnum):

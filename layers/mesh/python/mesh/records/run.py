@@ -39,6 +39,8 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int | None = None
     ended_at: int | None = None
     leases: int = 0
+    merged_into: str | None = None
+    """The story of the run that answered its message with its own."""
     sequence: int | None = None
     """The reply's place in the outbox; None when there is none."""
     reply_order: int | None = None
@@ -61,6 +63,25 @@ class StepStatus(StrEnum):
     UNCERTAIN = "uncertain"
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that a model asked for, and the versions that the tool was offered on.
+
+    Its end is the step that follows its answer's by its place: so each call has one place in the
+    ledger, reserved once.
+    """
+
+    call_id: str
+    """Mesh's own, minted before the call is made."""
+    model_call_id: str
+    """The model's, which is only echoed."""
+    name: str
+    arguments: str | None
+    """The JSON object of its arguments; None where what came was none."""
+    agent_version: int | None = None
+    binding_version: int | None = None
+    """None where the tool was not offered."""
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a run: written before the call, and again with its result."""
 
@@ -77,6 +98,27 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     input_tokens: int | None = None
     """What a model's answer cost; None where it is not known."""
     output_tokens: int | None = None
+    asked: tuple[Asked, ...] = ()
+    """Of an answer: the calls that it asked for."""
+    left_out: int = 0
+    """Of an answer: how many more calls it asked for than one answer may."""
+    keep: str | None = None
+    """Of an answer: the order of its parts, where more than words and calls are to be sent back."""
+    final: bool = False
+    """Of an answer: whether a budget was used up, so that it was the last to be asked for."""
+    call_id: str | None = None
+    """Of a call: its id, and what follows."""
+    replay: str | None = None
+    """What may be done about it when its end is not known; None for a call that was not made."""
+    arguments: str | None = None
+    agent_version: int | None = None
+    binding_version: int | None = None
+    observation_kind: str | None = None
+    provenance: dict[str, str] | None = None
+    acting: str | None = None
+    """As whom the call was made outside."""
+    payer: str | None = None
+    """Whose credential paid for it; None where nobody's did."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ of a cold start.
 from __future__ import annotations
 
 import gzip
+import threading
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +37,7 @@ class Clients(Protocol):
     def sqs(self) -> BaseClient: ...
     @property
     def kms(self) -> BaseClient: ...
+    def bedrock(self, read_s: float) -> BaseClient: ...
     @property
     def events(self) -> BaseClient: ...
 
@@ -69,6 +71,7 @@ class SessionClients:
         which
         knows no deadline."""
         self._session = session or new_session()
+        self._making = threading.Lock()
         self._config = Config(
             connect_timeout=INGRESS_CONNECT_S if hurried else AWS_CONNECT_S,
             read_timeout=INGRESS_READ_S if hurried else AWS_READ_S,
@@ -91,3 +94,15 @@ class SessionClients:
     @cached_property
     def events(self) -> BaseClient:
         return self._session.create_client("events", config=self._config)
+
+    def bedrock(self, read_s: float) -> BaseClient:
+        """A client for one call to a model, which is given `read_s` and made once: a second attempt
+        would be paid for too."""
+        config = Config(
+            connect_timeout=AWS_CONNECT_S,
+            read_timeout=read_s,
+            retries={"mode": "standard", "total_max_attempts": 1},
+            max_pool_connections=1,
+        )
+        with self._making:  # the session is shared by threads, and was not made for it
+            return self._session.create_client("bedrock-runtime", config=config)

@@ -50,6 +50,15 @@ def read_head(table: Table, conversation_id: str) -> Head:
     return Head(conversation, outbox, pending)
 
 
+def read_behind(table: Table, pending: Pending, conversation_id: str, limit: int) -> list[Pending]:
+    """Up to `limit` runs that wait behind `pending`, in their order. Raises Failed."""
+    first = keys.pending(conversation_id, pending.order + 1).sk
+    page = table.query(
+        keys.conversation(conversation_id), between=(first, keys.PEND + keys.AFTER_ALL), limit=limit
+    )
+    return [msgspec.convert(item, Pending) for item in page.items]
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxHead:
     """What a bounded search for the first entry that is not terminal found."""

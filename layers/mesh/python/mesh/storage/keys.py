@@ -17,6 +17,8 @@ name is of a few short ASCII characters, and comes last.
     RATE#<install>#<minute>  <shard>
     CAPS#<install>           ACTOR#…, CONVERSATION#…     who was active; COUNT#<kind>#<shard>
     REFUSED#<install>#<day>  <minute>#<reason>
+    AGENT#<agent>            SETTINGS, INS#<install>, VAULT#<name>, MODEL_KEY, TOOL#<name>
+    NOTES#<agent>#<install>  NOTE#<name>, COUNT          what the agent keeps in mind there
     AGENT#<agent>            SETTINGS, INS#<install>, VAULT#<name>, MODEL_KEY
                              RUNNING                     its running slots, and whether work waits
     DAY#<agent>#<day>        DAY                         what it used of its daily budgets
@@ -71,6 +73,9 @@ NOTICE: Final = "NOTICE"
 MODEL_KEY: Final = "MODEL_KEY"
 RUNNING: Final = "RUNNING"
 VAULT: Final = "VAULT#"
+TOOL: Final = "TOOL#"
+NOTE: Final = "NOTE#"
+EVERYWHERE: Final = "*"
 INSTANCE: Final = "INSTANCE"
 INSTANCE_MODEL_KEYS: Final = "INSTANCE#MODEL_KEYS"
 AFTER_ALL: Final = "~"
@@ -201,6 +206,28 @@ def agent_install(agent_id: str, install_id: str) -> Key:
 
 def vault_value(agent_id: str, name: str) -> Key:
     return Key(agent(agent_id).pk, f"{VAULT}{name}")
+
+
+def tool(agent_id: str, name: str) -> Key:
+    return Key(agent(agent_id).pk, f"{TOOL}{name}")
+
+
+def notes(agent_id: str, install_id: str) -> str:
+    """The partition of an install's notes; of `EVERYWHERE`, those that every install's runs see."""
+    return f"NOTES#{agent_id}#{install_id}"
+
+
+def note(agent_id: str, install_id: str, name: str) -> Key:
+    return Key(notes(agent_id, install_id), f"{NOTE}{name}")
+
+
+def note_place(key: Key) -> str:
+    """The install whose notes `key` lies among, or `EVERYWHERE`."""
+    return key.pk.rpartition("#")[2]
+
+
+def note_count(agent_id: str, install_id: str) -> Key:
+    return Key(notes(agent_id, install_id), "COUNT")
 
 
 def model_key(agent_id: str) -> Key:

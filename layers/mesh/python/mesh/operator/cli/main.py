@@ -32,6 +32,7 @@ from mesh.operator.cli import (
     secrets as secret_commands,
     smoke,
     third_party,
+    tools,
     vault,
 )
 from mesh.operator.cli.command import Invocation, Sections
@@ -43,7 +44,7 @@ from mesh.operator.client import BadHeaderError, BadNameError, BadUrlError
 class _Mesh(Sections):
     sections = (
         ("Start here", ("local", "login", "whoami")),
-        ("Agents and where they are reached", ("agent", "connector", "vault")),
+        ("Agents and where they are reached", ("agent", "connector", "vault", "tool")),
         ("What happened", ("explain", "conversation", "actor", "run", "outbox", "job", "audit")),
         ("The third party's side", ("send", "verify")),
         ("The instance", ("doctor", "instance", "operator", "secret", "restore", "smoke")),
@@ -81,6 +82,7 @@ for _command in (
     jobs.group,
     instance.group,
     vault.group,
+    tools.group,
     secret_commands.group,
     restore.group,
     doctor.doctor,

@@ -123,6 +123,8 @@ class BudgetsShown(Shown):
     steps: BudgetShown
     tool_calls: BudgetShown
     seconds: BudgetShown
+    input_tokens: BudgetShown
+    output_tokens: BudgetShown
 
 
 class StepShown(Shown):

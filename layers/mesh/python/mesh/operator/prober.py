@@ -1,0 +1,196 @@
+"""Owns the probe of a tool: one call without a model, as a run of its own, with an operator as its
+cause.
+
+Refuses what the gate refuses. The run is written down as one that was cut short before the call is
+made, and as what it came to after it: so whatever dies, it is told truly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.kernel.clock import DAY_MS, Clock, rfc3339
+from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid
+from mesh.kernel.ids import Ids
+from mesh.kernel.limits import OBSERVATION_BYTES_MAX
+from mesh.kernel.text import bounded
+from mesh.records.agent import Agent
+from mesh.records.run import RunStatus, Step, StepKind, StepStatus, Story
+from mesh.storage import keys
+from mesh.storage.table import Cancelled, Table, Why
+from mesh.storage.writes import put, update
+from mesh.tools.arguments import problems
+from mesh.tools.contract import Call, Definition, Observation, ObservationKind
+from mesh.tools.gate import Gate
+from mesh.tools.offers import Offer, offering_of
+
+VERDICT: Final = "probe"
+"""What stands for the gate's verdict on a message, where there was none."""
+_CUT_SHORT: Final = "cut_short"
+
+
+class Prober:
+    """Probes tools."""
+
+    def __init__(
+        self, table: Table, clock: Clock, ids: Ids, *, audit: AuditTrail, gate: Gate, kept_days: int
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._ids = ids
+        self._audit = audit
+        self._gate = gate
+        self._kept_days = kept_days
+
+    def probe(
+        self,
+        agent: Agent,
+        definition: Definition,
+        arguments: Mapping[str, Any],
+        *,
+        install_id: str | None,
+        cause: Cause,
+    ) -> dict[str, object]:
+        """What the call came to, as it is shown.
+
+        Raises Invalid for arguments that do not fit, Conflict `state_conflict` where the tool is
+        not offered, Failed.
+        """
+        wrong = problems(definition.input_schema, arguments)
+        if wrong:
+            fields = tuple(FieldProblem("arguments", problem) for problem in wrong)
+            raise Invalid("invalid_request", "the arguments do not fit the tool", fields)
+        offering = offering_of(self._table, agent, self._gate.definitions)
+        offer = offering.offers.get(definition.name)
+        if offer is None:
+            raise _not_offered(offering.absent[definition.name].value)
+        story, step = self._begin(agent, offer, arguments, install_id, cause)
+        call = Call(
+            call_id=str(step.call_id),
+            agent_id=agent.agent_id,
+            run_id=f"run_{story.story}",
+            install_id=install_id,
+            conversation_id=None,
+        )
+        observation = self._gate.make(offer, arguments, call)
+        if not self._gate.stands(agent.agent_id, offer):
+            observation = Observation(
+                kind=ObservationKind.REVOKED,
+                text="what the tool is offered on changed meanwhile, so its result is withheld",
+            )
+        ended = self._end(story, observation)
+        return {
+            "run_id": call.run_id,
+            "tool": definition.name,
+            "observation_kind": observation.kind.value,
+            "text": bounded(observation.text, OBSERVATION_BYTES_MAX),
+            "provenance": dict(observation.provenance),
+            "acting": definition.acting,
+            "payer": definition.payer,
+            "started_at": rfc3339(step.started_at),
+            "ended_at": rfc3339(ended),
+        }
+
+    def _begin(
+        self,
+        agent: Agent,
+        offer: Offer,
+        arguments: Mapping[str, Any],
+        install_id: str | None,
+        cause: Cause,
+    ) -> tuple[Story, Step]:
+        """Admits the call: its run, its step, its audit row, and what must hold for it."""
+        now, ulid = self._clock.now_ms(), self._ids.ulid()
+        story = Story(
+            story=ulid,
+            conversation_id="",
+            conversation_key="",
+            install_id=install_id or "",
+            agent_id=agent.agent_id,
+            message_id="",
+            actor_id=cause.actor,
+            received_at=now,
+            secret_version=0,
+            verdict=VERDICT,
+            reason="operator",
+            status=RunStatus.FAILED,
+            run_reason=_CUT_SHORT,
+            started_at=now,
+            ended_at=now,
+            leases=1,
+        )
+        step = Step(
+            number=1,
+            kind=StepKind.TOOL,
+            status=StepStatus.RUNNING,
+            lease_no=1,
+            started_at=now,
+            tool=offer.definition.name,
+            call_id=self._ids.mint("cal"),
+            replay=offer.definition.replay.value,
+            arguments=json.dumps(dict(arguments)),
+            agent_version=offer.agent_version,
+            binding_version=offer.binding_version,
+            acting=offer.definition.acting,
+            payer=offer.definition.payer,
+        )
+        ttl = (now + self._kept_days * DAY_MS) // 1000
+        listed = {"list_pk": keys.runs_list(agent.agent_id, now, ulid), "list_sk": ulid}
+        writes = [
+            put(keys.story(ulid), {**msgspec.to_builtins(story), **listed, "ttl": ttl}),
+            put(keys.step(ulid, 1), {**msgspec.to_builtins(step), "ttl": ttl}),
+            *self._gate.conditions(agent.agent_id, offer),
+        ]
+        deed = Deed(
+            action="tool.probe",
+            target=f"{agent.slug}/tools/{offer.definition.name}",
+            agent_id=agent.agent_id,
+        )
+        try:
+            self._audit.commit(writes, cause, deed)
+        except Cancelled as cancelled:
+            if any(reason.why is Why.CONDITION for reason in cancelled.reasons):
+                raise _not_offered("changed") from None
+            raise Failed("unavailable", "the agent's rows are contended; try again") from None
+        return story, step
+
+    def _end(self, story: Story, observation: Observation) -> int:
+        """Writes what the call came to; when that was (Unix ms)."""
+        now = self._clock.now_ms()
+        good = observation.kind is ObservationKind.RESULT
+        status = StepStatus.COMPLETED if good else StepStatus.FAILED
+        self._table.transact_settled(
+            lambda: [
+                update(
+                    keys.step(story.story, 1),
+                    "SET #status = :status, #ended_at = :now, #observation_kind = :kind,"
+                    " #text = :text, #provenance = :provenance",
+                    status=status.value,
+                    now=now,
+                    kind=observation.kind.value,
+                    text=bounded(observation.text, OBSERVATION_BYTES_MAX),
+                    provenance=dict(observation.provenance),
+                ),
+                update(
+                    keys.story(story.story),
+                    "SET #status = :status, #run_reason = :reason, #ended_at = :now",
+                    status=(RunStatus.COMPLETED if good else RunStatus.FAILED).value,
+                    reason=VERDICT if good else observation.kind.value,
+                    now=now,
+                ),
+            ],
+            3,
+        )
+        return now
+
+
+def _not_offered(reason: str) -> Conflict:
+    return Conflict(
+        "state_conflict",
+        f"the tool is not offered to this agent now ({reason}); see mesh tool list --agent SLUG",
+    )

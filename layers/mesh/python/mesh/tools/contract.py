@@ -1,0 +1,97 @@
+"""Owns the words of tools: a definition, its replay class, a call, and what came of it.
+
+Refuses to decide whether a call may be made: that is the gate's, on the offer that the call rests
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Replay(StrEnum):
+    """What may be done about a call of which it is not known whether it was made."""
+
+    OBSERVE = "observe"
+    """It may be made again: it changes nothing and costs nothing."""
+    METERED = "metered"
+    """Never again: it was paid for when it was admitted, whatever came of it."""
+    EFFECT = "effect"
+    """Never again: it may have changed something. The model is told that it is uncertain."""
+
+
+class ObservationKind(StrEnum):
+    """What a call came to, as the model and an operator are told it."""
+
+    RESULT = "result"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    """Refused before it was admitted; it cost nothing."""
+    NOT_OFFERED = "not_offered"
+    REVOKED = "revoked"
+    """What the offer rests on changed: before the call, or while it was under way."""
+    EXHAUSTED = "exhausted"
+    """A budget of the run is used up."""
+    FAILED = "failed"
+    """The tool, or what it stands on, said no or did not answer."""
+    UNCERTAIN = "uncertain"
+    """It may have been done. Nobody can know, and it is not done again by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What came of a call."""
+
+    kind: ObservationKind
+    text: str = field(repr=False)
+    """Of a result, text from outside or from memory: framed as untrusted before a model sees it."""
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    """Where a result came from, by names such as `conversation_id` or `url`; kept with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of a tool, admitted."""
+
+    call_id: str
+    """Mesh's own, persisted before its use."""
+    agent_id: str
+    run_id: str
+    install_id: str | None
+    """Whose conversation the run belongs to; None for a probe that named none."""
+    conversation_id: str | None
+    before: int | None = None
+    """The order key of the message that the run answers: nothing behind it is the run's to see."""
+
+
+Handler = Callable[[Mapping[str, Any], Call], Observation]
+"""Makes one call with arguments that fit the definition's schema.
+
+Raises Refused, Conflict or Failed, whose code and text the model is told as an observation.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A tool as its package or provider describes it."""
+
+    name: str
+    """1 to 64 of `[a-z0-9_]`."""
+    description: str
+    input_schema: Mapping[str, Any] = field(repr=False)
+    replay: Replay
+    package: str
+    secrets: tuple[str, ...] = ()
+    """Names of the vault's values that its handlers may have opened."""
+
+    @property
+    def acting(self) -> str:
+        """As whom it acts outside: a package of Mesh's own acts inside alone, as the agent."""
+        return "agent"
+
+    @property
+    def payer(self) -> str | None:
+        """Whose credential pays for it; None where nobody does."""
+        return None

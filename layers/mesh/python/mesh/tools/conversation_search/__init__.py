@@ -1,0 +1,1 @@
+"""Owns the package `conversation_search`: looking back in what the agent heard and said."""
