@@ -75,7 +75,7 @@ class System:
             random=self.random,
             egress=self.egress,
             log=lambda _: self.log,
-            watch=InlineWatch(),
+            watch=InlineWatch(self.clock),
             models=models,
         )
         self.control = control_plane(

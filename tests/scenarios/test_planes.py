@@ -54,7 +54,7 @@ def turn_worker(system: System, model: ScriptedModel, **outbound: Outbound) -> T
             table=system.table,
             models=lambda _: model,
             gate=gate_of(system.table, system.clock),
-            watch=InlineWatch(),
+            watch=InlineWatch(system.clock),
             budgets=budgets,
             clock=system.clock,
             ids=system.ids,

@@ -205,7 +205,7 @@ class World:
             egress=lambda _: self.egress,
             log=lambda _: self.log,
             metrics=lambda _: lambda _: None,
-            watch=InlineWatch(),
+            watch=InlineWatch(self.clock),
         )
         return self.handler(name, ports)
 

@@ -170,7 +170,7 @@ def _turn_worker(ports: Ports) -> Handler:
         table=ports.table,
         models=ports.models or models,
         gate=gate_of(ports.table, ports.clock),
-        watch=ports.watch or ThreadWatch(),
+        watch=ports.watch or ThreadWatch(ports.clock),
         budgets=budgets,
         clock=ports.clock,
         ids=ports.ids,

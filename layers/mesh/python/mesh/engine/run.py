@@ -11,27 +11,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from mesh.engine.context import Line
+from mesh.engine.calls import Calls, note
+from mesh.engine.contract import HandOver, Holding, Materials, Said
 from mesh.engine.framing import Frames
 from mesh.engine.ledger import Ledger
 from mesh.engine.prompt import keep_of, model_request
-from mesh.engine.watch import Watch
+from mesh.engine.watch import OutOfTime, Watch
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids
 from mesh.kernel.limits import (
     ANSWER_ARGUMENT_BYTES_MAX,
     FINISH_RESERVE_S,
+    MODEL_CALL_MARGIN_S,
     MODEL_CALL_S_MAX,
     MODEL_OUTPUT_TOKENS_MAX,
     MODEL_RETRY_S,
     MODEL_TEXT_BYTES_MAX,
     MODEL_WAIT_HERE_S_MAX,
-    OBSERVATION_BYTES_MAX,
-    TOOL_CALL_S_MAX,
     TOOL_NAME_CHARS_MAX,
 )
 from mesh.kernel.text import bounded
@@ -40,66 +39,14 @@ from mesh.models.contract import (
     ModelAnswer,
     ModelConnector,
     ModelFailure,
+    ModelFailureKind,
     Stop,
     ToolUse,
 )
 from mesh.records.agent import Agent
-from mesh.records.note import Note
 from mesh.records.run import Asked, Step, StepKind, StepStatus
-from mesh.tools.arguments import problems
-from mesh.tools.contract import Call, Observation, ObservationKind, Replay
-from mesh.tools.gate import Gate
+from mesh.tools.contract import ObservationKind
 from mesh.tools.offers import Offer
-
-_REPLAYABLE: Final = frozenset({Replay.OBSERVE, Replay.METERED})
-"""Calls of these classes are made at once where several are asked for: their order changes
-nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What the run is to answer, or why it has no answer."""
-
-    text: str
-    failure: str | None = None
-
-
-class HandOver(Exception):
-    """What is left does not fit into this invocation: another one goes on, after `delay_s`."""
-
-    def __init__(self, delay_s: float = 0) -> None:
-        super().__init__("the run is handed over")
-        self.delay_s = delay_s
-
-
-class Revoked(Exception):
-    """What a call under way rests on was changed."""
-
-
-class Holding(Protocol):
-    """The lease under which a run is worked on."""
-
-    def look(self) -> None:
-        """Prolongs it where that is due. Raises LostLease where it, or its run, is gone; Failed."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Materials:
-    """What one run is made of, as its worker read it."""
-
-    agent: Agent
-    install_id: str
-    conversation_id: str
-    run_id: str
-    before: int
-    """The order key of the message that is answered."""
-    lines: Sequence[Line]
-    notes: Sequence[Note]
-    started_at: int
-    """When the run was first leased (Unix ms)."""
-    stop_at: int
-    """When this invocation must let go (Unix ms)."""
 
 
 class Run:
@@ -111,7 +58,7 @@ class Run:
         *,
         ledger: Ledger,
         model: ModelConnector,
-        gate: Gate,
+        calls: Calls,
         watch: Watch,
         holding: Holding,
         offers: Callable[[Agent], Mapping[str, Offer]],
@@ -125,7 +72,7 @@ class Run:
         self._of = materials
         self._ledger = ledger
         self._model = model
-        self._gate = gate
+        self._calls = calls
         self._watch = watch
         self._holding = holding
         self._offers = offers
@@ -150,7 +97,7 @@ class Run:
                     if not _ended(done, last.number + 1 + offset)
                 ]
                 if left:
-                    self._make(left, done)
+                    self._calls.make(left, done)
                     continue
                 if not last.asked:
                     return _said(last)
@@ -222,13 +169,16 @@ class Run:
         step = self._ledger.begin(number, StepKind.MODEL, self._clock.now_ms())
         try:
             (answer,) = self._watch.calls(
-                [partial(self._model.answer, request, timeout_s)], self._holding.look
+                [partial(self._model.answer, request, timeout_s)],
+                self._holding.look,
+                timeout_s + MODEL_CALL_MARGIN_S,
             )
-        except ModelFailure as failure:
+        except (ModelFailure, OutOfTime) as error:
+            failure = error if isinstance(error, ModelFailure) else _SILENT
             now = self._clock.now_ms()
-            _note(steps, self._ledger.finish(step, StepStatus.FAILED, now, error=failure.code))
-            raise
-        _note(steps, self._kept(step, answer, offers, final=spent is not None))
+            note(steps, self._ledger.finish(step, StepStatus.FAILED, now, error=failure.code))
+            raise failure from None
+        note(steps, self._kept(step, answer, offers, final=spent is not None))
 
     def _kept(
         self, step: Step, answer: ModelAnswer, offers: Mapping[str, Offer], *, final: bool
@@ -280,8 +230,7 @@ class Run:
             return Said("", failure.code)
         if wait_s > MODEL_WAIT_HERE_S_MAX:
             raise HandOver(wait_s)
-        self._clock.sleep(wait_s)
-        self._holding.look()
+        self._watch.pause(wait_s, self._holding.look)
         return None
 
     def _demand(self, timeout_s: float) -> None:
@@ -289,142 +238,12 @@ class Run:
         if self._clock.now_ms() + timeout_s * 1000 > self._of.stop_at:
             raise HandOver
 
-    # ---- tools
-
-    def _make(self, left: Sequence[tuple[int, Asked]], steps: list[Step]) -> None:
-        """The calls of an answer that have no end yet: at once where all may be made again or are
-        metered, else the first of them alone."""
-        admitted: list[tuple[Step, Offer, Asked]] = []
-        together = all(self._replay_of(asked) in _REPLAYABLE for _, asked in left)
-        for number, asked in left if together else left[:1]:
-            self._demand(TOOL_CALL_S_MAX)
-            place = self._admitted(number, asked, steps)
-            if isinstance(place, Step):
-                _note(steps, place)
-            else:
-                admitted.append((*place, asked))
-        if not admitted:
-            return
-        came_to = self._called(admitted)
-        for (step, offer, _), observation in zip(admitted, came_to, strict=True):
-            _note(steps, self._observed(step, offer, observation))
-
-    def _replay_of(self, asked: Asked) -> Replay | None:
-        definition = self._gate.definitions.get(asked.name)
-        return None if definition is None else definition.replay
-
-    def _admitted(
-        self, number: int, asked: Asked, steps: Sequence[Step]
-    ) -> Step | tuple[Step, Offer]:
-        """The call's step once it is admitted, with its offer; or its end, where it is not made."""
-        begun = next((step for step in steps if step.number == number), None)
-        now = self._clock.now_ms()
-        definition = self._gate.definitions.get(asked.name)
-        if begun is not None and begun.replay != Replay.OBSERVE:
-            return self._ledger.uncertain(begun, now)
-        if definition is None or asked.binding_version is None or asked.agent_version is None:
-            return self._ledger.refuse(
-                number, asked, now, _no(ObservationKind.NOT_OFFERED, "there is no such tool here")
-            )
-        arguments = None if asked.arguments is None else json.loads(asked.arguments)
-        wrong = problems(definition.input_schema, arguments)
-        if wrong:
-            return self._ledger.refuse(
-                number, asked, now, _no(ObservationKind.INVALID_ARGUMENTS, "; ".join(wrong))
-            )
-        if _admitted_calls(steps, but=number) >= self._of.agent.limits.tool_calls:
-            return self._ledger.refuse(
-                number,
-                asked,
-                now,
-                _no(ObservationKind.EXHAUSTED, "no tool call is left for this run"),
-            )
-        offer = Offer(definition, asked.agent_version, asked.binding_version)
-        step = self._ledger.admit(
-            number,
-            asked,
-            definition,
-            now,
-            self._gate.conditions(self._of.agent.agent_id, offer),
-        )
-        if step is None:
-            return self._ledger.refuse(number, asked, now, _REVOKED_BEFORE)
-        return step, offer
-
-    def _called(self, admitted: Sequence[tuple[Step, Offer, Asked]]) -> list[Observation | None]:
-        """What each call came to; None for all where what they rest on changed under way."""
-        works = []
-        for step, offer, asked in admitted:
-            call = Call(
-                call_id=asked.call_id,
-                agent_id=self._of.agent.agent_id,
-                run_id=self._of.run_id,
-                install_id=self._of.install_id,
-                conversation_id=self._of.conversation_id,
-                before=self._of.before,
-            )
-            works.append(partial(self._gate.make, offer, json.loads(step.arguments or "{}"), call))
-
-        def look() -> None:
-            self._holding.look()
-            for _, offer, _asked in admitted:
-                if not self._gate.stands(self._of.agent.agent_id, offer):
-                    raise Revoked
-
-        try:
-            return list(self._watch.calls(works, look))
-        except Revoked:
-            return [None] * len(admitted)
-
-    def _observed(self, step: Step, offer: Offer, observation: Observation | None) -> Step:
-        """The end of a call's step. A result that raced a revocation is withheld."""
-        stands = observation is not None and self._gate.stands(self._of.agent.agent_id, offer)
-        if observation is None or not stands:
-            effect = offer.definition.replay is Replay.EFFECT
-            observation = _UNCERTAIN_REVOKED if effect else _REVOKED_AFTER
-        status = {
-            ObservationKind.RESULT: StepStatus.COMPLETED,
-            ObservationKind.REVOKED: StepStatus.REFUSED,
-            ObservationKind.UNCERTAIN: StepStatus.UNCERTAIN,
-        }.get(observation.kind, StepStatus.FAILED)
-        return self._ledger.observe(
-            step,
-            status,
-            self._clock.now_ms(),
-            observation,
-            bounded(observation.text, OBSERVATION_BYTES_MAX),
-        )
-
 
 def _compact(arguments: Mapping[str, Any]) -> str:
     return json.dumps(dict(arguments), ensure_ascii=False, separators=(",", ":"))
 
 
-def _no(kind: ObservationKind, text: str) -> Observation:
-    return Observation(kind=kind, text=text)
-
-
-_REVOKED_BEFORE: Final = _no(
-    ObservationKind.REVOKED,
-    "what this tool was offered on has changed since, so it was not called; what is offered now "
-    "stands for itself",
-)
-_REVOKED_AFTER: Final = _no(
-    ObservationKind.REVOKED,
-    "what this tool was offered on changed while it was called, so what came of it is withheld",
-)
-_UNCERTAIN_REVOKED: Final = _no(
-    ObservationKind.UNCERTAIN,
-    "what this tool was offered on changed while it was called: it may have been done, or not, and "
-    "it is not done again",
-)
-
-
-def _note(steps: list[Step], step: Step) -> None:
-    """Puts a step into its place among those that are known."""
-    steps[:] = sorted(
-        [*(s for s in steps if s.number != step.number), step], key=lambda s: s.number
-    )
+_SILENT: Final = ModelFailure(ModelFailureKind.UNREACHABLE, "the model did not answer in time")
 
 
 def _next_number(steps: Sequence[Step]) -> int:
@@ -451,10 +270,6 @@ def _ended(steps: Sequence[Step], number: int) -> bool:
 def _final(steps: Sequence[Step]) -> bool:
     last = _last_answer(steps)
     return last is not None and last.final
-
-
-def _admitted_calls(steps: Sequence[Step], *, but: int) -> int:
-    return sum(s.kind is StepKind.TOOL and s.replay is not None and s.number != but for s in steps)
 
 
 def _said(last: Step) -> Said:

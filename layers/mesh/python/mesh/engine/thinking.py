@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from mesh.engine.budgets import TOKENS, Budgets
+from mesh.engine.calls import Calls
 from mesh.engine.context import read_context
+from mesh.engine.contract import Materials, Said
 from mesh.engine.framing import Frames
 from mesh.engine.holding import LeaseHolding
 from mesh.engine.ledger import Ledger, progress
-from mesh.engine.run import Materials, Run, Said
+from mesh.engine.run import Run
 from mesh.engine.slots import Place
 from mesh.engine.watch import Watch
 from mesh.kernel.clock import Clock
@@ -95,15 +97,23 @@ class Thinking:
             started_at=pending.first_leased_at or self._clock.now_ms(),
             stop_at=stop_at_ms,
         )
+        holding = LeaseHolding(
+            self._table, self._clock, place, conversation.conversation_id, pending
+        )
         run = Run(
             materials,
             ledger=ledger,
             model=model,
-            gate=self._gate,
-            watch=self._watch,
-            holding=LeaseHolding(
-                self._table, self._clock, place, conversation.conversation_id, pending
+            calls=Calls(
+                materials,
+                ledger=ledger,
+                gate=self._gate,
+                watch=self._watch,
+                holding=holding,
+                clock=self._clock,
             ),
+            watch=self._watch,
+            holding=holding,
             offers=self._offers,
             over=partial(self._over, agent),
             frames=Frames(self._random),

@@ -16,7 +16,7 @@ import msgspec
 from mesh.connectors.contract import Outbound, Reply
 from mesh.engine import lease
 from mesh.engine.budgets import TOKENS, TURNS, Budgets
-from mesh.engine.run import HandOver, Said
+from mesh.engine.contract import HandOver, Said
 from mesh.engine.slots import NoSlot, Place, Slots
 from mesh.engine.thinking import Thinking
 from mesh.kernel.clock import Clock

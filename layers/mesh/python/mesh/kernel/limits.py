@@ -115,6 +115,8 @@ ANSWER_ARGUMENT_BYTES_MAX: Final = 128 * 1024
 ANSWER_OPAQUE_BYTES_MAX: Final = 128 * 1024
 """What blocks may have that only their model reads: with words and arguments, a step's row stays
 below the 400 KB that an item may have."""
+MODEL_CALL_MARGIN_S: Final = 5.0
+"""So much longer than its time-out a model call is waited for: a connector keeps its own."""
 TOOL_CALL_S_MAX: Final = 60.0
 FINISH_RESERVE_S: Final = 45.0
 """So much of a run's time is kept for its last model call."""
