@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from mesh.engine.lease import take, taken
 from mesh.engine.ledger import Ledger
 from mesh.kernel.ids import ulid_ms
 from mesh.kernel.limits import CLAIM_LEFT_MS, LISTS_LAG_MS, SECRETS_LEFT_MS, SLUG_KEPT_MS
 from mesh.models.contract import ModelAnswer, ModelRequest
 from mesh.models.offline import OfflineModel
-from mesh.records.run import Step, StepKind
+from mesh.outbox.commit import Commit, Ending
+from mesh.records.run import RunStatus, Step, StepKind
 from mesh.storage import keys
+from mesh.storage.conversations import read_head
 from tests.contract.test_operator_api import Instance, audited
+from tests.fakes.between import just_before_a_write_of
 from tests.fakes.egress import Call, Reply, answer
 from tests.fakes.model import words_of
 from tests.fakes.operators import admin, error_of
@@ -462,3 +467,63 @@ def test_a_slug_is_free_again_after_ninety_days_and_inherits_nothing() -> None:
     assert api.ok("GET", "/api/agents/bob")["agent_id"] == fresh["agent_id"]
     for row in instance.system.rows("opr_"):
         assert fresh["agent_id"] not in repr(row)
+
+
+# ---- a reply that is committed at the very moment of the order
+
+
+def answered_now(instance: Instance, made: Made) -> Callable[[], None]:
+    """Ends the run that waits with a reply, as a worker does that was at it before the order."""
+    system, conversation_id = instance.system, room(made)
+
+    def answer() -> None:
+        head = read_head(system.table, conversation_id)
+        assert head.pending is not None
+        until = system.clock.now_ms() + 60_000
+        mine = taken(system.ids, system.clock, head.pending, until)
+        take(system.table, conversation_id, head.pending, mine)
+        ending = Ending(RunStatus.COMPLETED, None, lambda *_: WORDS.encode())
+        Commit(system.table, system.clock, system.random, 90).end(head, mine, ending)
+
+    return answer
+
+
+def test_what_is_answered_at_the_very_moment_of_the_order_is_deleted_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    instance = Instance()
+    made = instance.install()
+    said(instance, made, "m-1")
+    answer = answered_now(instance, made)
+    done = just_before_a_write_of(monkeypatch, keys.order(room(made)), answer)
+    job = delete(instance, made)
+    assert done
+    assert len(holding(instance, WORDS)) == 2, "the message, and its reply"
+    ended(instance, job)
+    assert holding(instance, WORDS) == []
+    assert kinds(instance, "CONV#") == ["OUTBOX"]
+    assert len(deeds(instance, "conversation.delete")) == 1
+
+
+@pytest.mark.parametrize("what", ["connector", "agent"])
+def test_what_is_answered_just_before_its_conversation_is_forgotten_goes_with_it(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    instance = Instance()
+    made = instance.install()
+    said(instance, made, "m-1")
+    if what == "agent":
+        instance.admin.ok("POST", "/api/agents/bob/pause")
+        job = instance.admin("DELETE", "/api/agents/bob").json()
+    else:
+        response = instance.admin("DELETE", f"/api/connectors/{made.install_id}")
+        job = {"job_id": response.header("X-Mesh-Job")}
+    instance.system.clock.forward(LISTS_LAG_MS / 1000 + 1)
+    answer = answered_now(instance, made)
+    done = just_before_a_write_of(monkeypatch, keys.order(room(made)), answer)
+    while instance.system.stack.poll_once("chores"):
+        pass
+    assert done
+    ended(instance, job)
+    assert holding(instance, WORDS) == []
+    assert kinds(instance, "CONV#") == ["OUTBOX"]

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from mesh.control.agents import left
 from mesh.control.audit import AuditTrail, Cause, Deed
-from mesh.control.epochs import check_epoch
-from mesh.control.holds import release_write
+from mesh.control.epochs import check_epoch, still
+from mesh.control.holds import hold_write, release_write
 from mesh.control.installs import Enabling, Installs, Whole, enabling_item, steps_item
 from mesh.control.notices import notice_write
 from mesh.control.rows import assign, item_of
@@ -31,7 +31,7 @@ from mesh.records.install import Endpoint, EndpointState, Hold, Install, Install
 from mesh.records.notice import NoticeKind
 from mesh.storage import keys
 from mesh.storage.table import Cancelled, Table, Why
-from mesh.storage.writes import Write, delete
+from mesh.storage.writes import Write, check, delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class Enablement:
             whole = self._installs.whole(install_id)
             if whole.install.state is InstallState.ENABLED:
                 return whole
-            check_epoch(self._table, whole.install.agent_id)
-            started = self._begin(whole, skip_ping, cause)
+            epoch = check_epoch(self._table, whole.install.agent_id)
+            started = self._begin(whole, still(epoch), skip_ping, cause)
             if started is not None:
                 return self.go_on(started, provisioner, cause)
         raise Failed("unavailable", "the connector is just being changed; try again")
@@ -123,11 +123,7 @@ class Enablement:
             }
             writes = [
                 self._move(whole.install, changes),
-                assign(
-                    keys.delivery(install_id),
-                    {"held_since": whole.endpoint.held_since or self._clock.now_ms()},
-                    "attribute_exists(#pk)",
-                ),
+                hold_write(install_id, self._clock.now_ms()),
             ]
             if self._done(writes, cause, "connector.disable", whole.install):
                 break
@@ -198,9 +194,11 @@ class Enablement:
             if whole.install.state is InstallState.ENABLED:
                 changes |= self._hold_ended(whole.endpoint)
             pk = keys.install(install_id)
-            condition, values = _as_held(whole.endpoint)
+            condition, values = _as_read(whole.endpoint)
             writes = [
                 assign(keys.delivery(install_id), changes, condition, **values),
+                # Whether the hold ends depends on it.
+                check(keys.settings(install_id), "#state = :was", was=whole.install.state.value),
                 release_write(pk, keys.degraded(install_id), now),
                 release_write(pk, keys.held(install_id), now),
             ]
@@ -210,9 +208,12 @@ class Enablement:
 
     # ---- the steps of enabling
 
-    def _begin(self, whole: Whole, skip_ping: bool, cause: Cause) -> Whole | None:
+    def _begin(self, whole: Whole, in_epoch: Write, skip_ping: bool, cause: Cause) -> Whole | None:
         """Takes the enabling over, keeping what is done of an earlier one; None when a race was
         lost.
+
+        `in_epoch` holds it to the epoch in which it may open: a restore that was ordered before
+        this may have passed the install by, and one that comes after it closes it again.
         """
         before = whole.enabling
         enabling = Enabling(
@@ -227,7 +228,7 @@ class Enablement:
             **enabling_item(whole.install.install_id, enabling, whole.install.version),
         }
         write = self._move(whole.install, changes, before)
-        if not self._done([write], cause, "connector.enable", whole.install):
+        if not self._done([write, in_epoch], cause, "connector.enable", whole.install):
             return None
         now = self._installs.whole(whole.install.install_id)
         if now.enabling is None or now.enabling.token != enabling.token:
@@ -253,25 +254,29 @@ class Enablement:
         return further
 
     def _open(self, whole: Whole, enabling: Enabling, cause: Cause) -> Whole:
+        """Opens the install, and ends its hold unless its delivery is paused; in one transaction
+        with what that was decided by."""
         install = whole.install
-        endpoint = self._installs.whole(install.install_id).endpoint
-        writes = [
-            self._finish(install, enabling, InstallState.ENABLED, None),
-            self._release(install.install_id),
-        ]
-        if endpoint.state is not EndpointState.PAUSED and endpoint.held_since is not None:
-            condition, values = _as_held(endpoint)
-            writes.append(
-                assign(
-                    keys.delivery(install.install_id),
-                    self._hold_ended(endpoint),
-                    condition,
-                    **values,
-                )
-            )
-        if not self._done(writes, cause, "connector.enabled", install):
-            raise _overtaken()
-        return self._installs.whole(install.install_id)
+        key = keys.delivery(install.install_id)
+        for _ in range(TRANSACTION_TRIES):
+            stands = self._installs.whole(install.install_id)
+            if stands.enabling is None or stands.enabling.token != enabling.token:
+                raise _overtaken()
+            if stands.install.version != install.version:
+                raise _overtaken()
+            endpoint = stands.endpoint
+            condition, values = _as_read(endpoint)
+            held = endpoint.state is EndpointState.PAUSED or endpoint.held_since is None
+            writes = [
+                self._finish(install, enabling, InstallState.ENABLED, None),
+                self._release(install.install_id),
+                check(key, condition, **values)
+                if held
+                else assign(key, self._hold_ended(endpoint), condition, **values),
+            ]
+            if self._done(writes, cause, "connector.enabled", install):
+                return self._installs.whole(install.install_id)
+        raise Failed("unavailable", "the connector is just being changed; try again")
 
     def _fail(
         self, whole: Whole, enabling: Enabling, step: Step, error: MeshError, cause: Cause
@@ -359,11 +364,17 @@ class Enablement:
         return True
 
 
-def _as_held(endpoint: Endpoint) -> tuple[str, dict[str, object]]:
-    """The condition that the hold is as it was read."""
+def _as_read(endpoint: Endpoint) -> tuple[str, dict[str, object]]:
+    """The condition that the endpoint is in the state, and in the hold, in which it was read."""
+    values: dict[str, object] = {"stood": endpoint.state.value}
+    condition = "#state = :stood"
+    if endpoint.state is EndpointState.OK:
+        condition = f"(attribute_not_exists(#state) OR {condition})"
     if endpoint.held_since is None:
-        return "attribute_not_exists(#held_since)", {}
-    return "#held_since = :held_since", {"held_since": endpoint.held_since}
+        return f"{condition} AND attribute_not_exists(#held_since)", values
+    return f"{condition} AND #held_since = :held_since", values | {
+        "held_since": endpoint.held_since
+    }
 
 
 def _overtaken() -> Conflict:

@@ -43,11 +43,13 @@ def raise_write(old: Epoch, fresh: Epoch) -> Write:
     return put(keys.epoch(), item_of(fresh), condition, **values)
 
 
-def check_epoch(table: Table, agent_id: str) -> None:
-    """Whether an agent's connectors may open. Raises Conflict `state_conflict`, Failed.
+def check_epoch(table: Table, agent_id: str) -> Epoch:
+    """Whether an agent's connectors may open; answers the epoch in which they may.
 
     An agent that a restore has not reached still gives out numbers that may be used already.
-    Epochs only rise, so what this finds holds until the next restore, which closes everything.
+    Epochs only rise, so what this finds holds until the next restore, which closes whatever is open
+    when it comes by: what is opened on this belongs into a transaction that holds `still` of the
+    answer. Raises Conflict `state_conflict`, Failed.
     """
     rows = table.get_many((keys.epoch(), keys.agent(agent_id)))
     instance, agent = rows.get(keys.epoch()), rows.get(keys.agent(agent_id))
@@ -57,6 +59,7 @@ def check_epoch(table: Table, agent_id: str) -> None:
             "a restore is just being finished, and this agent's turn has not come;"
             f" wait for it with: mesh job wait {instance['job_id']}",
         )
+    return epoch_of(instance)
 
 
 def _stands(epoch: Epoch) -> tuple[str, dict[str, int]]:

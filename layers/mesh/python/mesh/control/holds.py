@@ -53,6 +53,17 @@ def release_write(owner_pk: str, source: str, now_ms: int, spread_ms: int = 0) -
     )
 
 
+def hold_write(install_id: str, now_ms: int) -> Write:
+    """Begins a span in which an install's replies are held on purpose; one that has begun goes
+    on."""
+    return update(
+        keys.delivery(install_id),
+        "SET #held_since = if_not_exists(#held_since, :now)",
+        "attribute_exists(#pk)",
+        now=now_ms,
+    )
+
+
 def release_some(table: Table, release: Release, now_ms: int, limit: int) -> list[Key]:
     """Gives up to `limit` marks back to the due index; answers their keys, empty when none is held.
 

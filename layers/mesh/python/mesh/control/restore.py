@@ -10,6 +10,7 @@ from __future__ import annotations
 from mesh.control.agents import not_found
 from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.epochs import current_epoch, next_epoch, raise_write
+from mesh.control.holds import hold_write
 from mesh.control.installs import Installs, enabling_item
 from mesh.control.jobs import Jobs
 from mesh.control.operators import Operators, survival
@@ -96,14 +97,7 @@ class Restoring:
                 *(delete(keys.secret(install_id, version)) for version in old),
             ]
             if closes:
-                held_since = whole.endpoint.held_since or self._clock.now_ms()
-                writes.append(
-                    assign(
-                        keys.delivery(install_id),
-                        {"held_since": held_since},
-                        "attribute_exists(#pk)",
-                    )
-                )
+                writes.append(hold_write(install_id, self._clock.now_ms()))
             deed = Deed(
                 action="connector.hold",
                 target=install_id,

@@ -38,11 +38,10 @@ class Forgetting:
         conversation = self._erasure.find(conversation_id)
         if conversation is None or install_id not in (None, conversation.install_id):
             return Erased(over=True)
-        if not conversation.forgotten:
-            self._apply(forget_write(conversation_id, conversation.last_order))
-        return self._erasure.conversation(
-            conversation_id, conversation.last_order, reason, stop_at_ms
-        )
+        to = conversation.last_order
+        if not conversation.forgotten and not self._apply(forget_write(conversation_id, to)):
+            return Erased(over=False)  # a reply came between: it is looked at anew
+        return self._erasure.conversation(conversation_id, to, reason, stop_at_ms)
 
     def counts(self, install_id: str) -> bool:
         """Erases a page of who was active; whether that was the last."""
@@ -86,12 +85,13 @@ class Forgetting:
             )
         )
 
-    def _apply(self, write: Write) -> None:
-        """One write whose condition says that there is nothing left to be done."""
+    def _apply(self, write: Write) -> bool:
+        """One conditional write; False when its row is otherwise than was read, or gone."""
         try:
             self._table.write(write)
         except ConditionFailed:
-            return
+            return False
+        return True
 
 
 class DeleteInstall:
