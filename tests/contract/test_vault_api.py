@@ -49,7 +49,7 @@ def test_a_value_is_put_listed_by_its_name_replaced_and_deleted(instance: Instan
     assert put.status == 200
     first = put.json()
     assert (first["name"], first["version"]) == ("github", 1)
-    assert set(first) == {"name", "version", "created_at", "updated_at"}
+    assert set(first) == {"name", "version", "created_at", "updated_at", "account"}
     assert TIME.match(first["created_at"])
     assert first["updated_at"] == first["created_at"]
     instance.system.clock.forward(60)
@@ -213,3 +213,63 @@ def test_a_key_service_that_does_not_answer_changes_nothing(instance: Instance) 
 def test_nobody_without_a_token_learns_anything(instance: Instance) -> None:
     api = Api(instance.system, None)
     assert {api("GET", VAULT).status, api("PUT", MODEL_KEY, {"value": "x"}).status} == {401}
+
+
+# ---- acting accounts
+
+
+BOT = {"origin": "https://github.com", "name": "mesh-bot"}
+
+
+@pytest.mark.behaviour("secrets:acting-owner", "identity:own-accounts", "identity:no-sharing")
+def test_an_acting_account_belongs_to_one_agent_alone(instance: Instance) -> None:
+    api = instance.admin
+    api.ok("POST", "/api/agents", {"slug": "eve"})
+    kept = api.ok("PUT", f"{VAULT}/github", {"value": CANARY, "account": BOT})
+    assert kept["account"] == BOT
+    rows = list(instance.system.aws.items())
+    for account in (BOT, BOT | {"name": "Mesh-Bot"}, BOT | {"origin": "https://github.com/"}):
+        theirs = {"value": "canary-theirs", "account": account}
+        answer = api("PUT", "/api/agents/eve/vault/github", theirs)
+        assert (answer.status, error_of(answer)) == (409, "already_exists")
+    also = api("PUT", f"{VAULT}/other", {"value": CANARY, "account": BOT})
+    assert error_of(also) == "already_exists", "one account has one name"
+    assert list(instance.system.aws.items()) == rows
+    api.ok(
+        "PUT",
+        "/api/agents/eve/vault/lab",
+        {"value": CANARY, "account": BOT | {"origin": "https://gitlab.com"}},
+    )
+
+
+def test_an_account_stays_with_its_value_until_that_is_forgotten(instance: Instance) -> None:
+    api = instance.admin
+    api.ok("POST", "/api/agents", {"slug": "eve"})
+    api.ok("PUT", f"{VAULT}/github", {"value": CANARY, "account": BOT})
+    assert api.ok("PUT", f"{VAULT}/github", {"value": CANARY + "2"})["account"] == BOT
+    other = BOT | {"name": "second-bot"}
+    assert api.ok("PUT", f"{VAULT}/github", {"value": CANARY, "account": other})["account"] == other
+    api.ok("PUT", "/api/agents/eve/vault/github", {"value": CANARY, "account": BOT})
+    api.ok("DELETE", f"{VAULT}/github")
+    api.ok("PUT", "/api/agents/eve/vault/second", {"value": CANARY, "account": other})
+    assert api.ok("POST", "/api/instance/rewrap")["unopenable"] == 0
+
+
+def test_an_account_of_a_deleted_agent_may_be_anothers(instance: Instance) -> None:
+    api = instance.admin
+    api.ok("POST", "/api/agents", {"slug": "eve"})
+    api.ok("PUT", f"{VAULT}/github", {"value": CANARY, "account": BOT})
+    api.ok("POST", "/api/agents/bob/pause")
+    api.ok("DELETE", "/api/agents/bob")
+    instance.system.run(120, step_s=10)
+    api.ok("PUT", "/api/agents/eve/vault/github", {"value": CANARY, "account": BOT})
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://github.com", "https://github.com/path", "github.com", "https://", "ftp://x.example"],
+)
+def test_an_account_is_at_an_origin(instance: Instance, origin: str) -> None:
+    account = {"origin": origin, "name": "bot"}
+    answer = instance.operator("PUT", f"{VAULT}/github", {"value": CANARY, "account": account})
+    assert (answer.status, error_of(answer)) == (422, "invalid_request")

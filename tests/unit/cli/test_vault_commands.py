@@ -18,6 +18,7 @@ SHOWN = {
     "version": 2,
     "created_at": "2026-11-30T05:42:35.123Z",
     "updated_at": "2026-11-30T06:00:00.000Z",
+    "account": None,
 }
 VAULT = "/api/agents/ada/vault"
 
@@ -218,3 +219,17 @@ def test_how_far_a_rewrap_is_can_be_asked_without_going_on(mesh: Line, api: Api)
     code, out, _ = mesh("secret", "rewrap", "--status")
     assert (code, [request.method for request in api.requests]) == (0, ["GET"])
     assert "1 of 3" in out
+
+
+def test_a_value_may_be_an_acting_accounts(
+    mesh: Line, api: Api, piped: Callable[[str], None]
+) -> None:
+    account = {"origin": "https://github.com", "name": "ada-bot"}
+    api.on(f"PUT {VAULT}/github", 200, SHOWN | {"account": account})
+    api.on(f"GET {VAULT}", 200, {"items": [SHOWN | {"account": account}], "next_cursor": None})
+    piped(VALUE)
+    given = ("--account", "https://github.com", "ada-bot")
+    code, _, err = mesh("vault", "set", "github", "--agent", "ada", "--value-stdin", *given)
+    assert (code, err, api.body()) == (0, "", {"value": VALUE, "account": account})
+    _, out, _ = mesh("vault", "list", "--agent", "ada")
+    assert "ada-bot" in out

@@ -23,6 +23,7 @@ from mesh.kernel.ids import Ids
 from mesh.kernel.limits import REWRAP_ROWS_PER_STEP, TRANSACTION_TRIES
 from mesh.records.agent import ModelKind
 from mesh.records.rewrap import Rewrap, RewrapStatus
+from mesh.records.value import SealedValue
 from mesh.storage import keys
 from mesh.storage.items import Item
 from mesh.storage.keys import Key
@@ -184,7 +185,8 @@ def _context(key: Key, item: Item) -> dict[str, str]:
     if key.sk == keys.MODEL_KEY:
         return model_key_context(agent_id, item["name"], version).encryption_context()
     name = key.sk.removeprefix(keys.VAULT)
-    return value_context(agent_id, name, version).encryption_context()
+    account = record_of(item, SealedValue).account
+    return value_context(agent_id, name, version, account).encryption_context()
 
 
 def _counted(

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from mesh.control.accounts import leaving, taken, taking
 from mesh.control.agents import STANDS, not_found
 from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.rows import assign, item_of, record_of
@@ -19,7 +20,7 @@ from mesh.kernel.errors import Conflict, Failed
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import TRANSACTION_TRIES, VAULT_NAME_CHARS_MAX, VAULT_NAMES_MAX
 from mesh.records.agent import Agent, Model, ModelKind
-from mesh.records.value import SealedValue
+from mesh.records.value import Account, SealedValue
 from mesh.security.sealing import DataKey, KeyWrapper, SecretContext, seal
 from mesh.security.urls import Refusal, parse, target_of
 from mesh.storage import keys
@@ -49,9 +50,12 @@ def is_name(text: str) -> bool:
     return _NAME.match(text) is not None
 
 
-def value_context(agent_id: str, name: str, version: int) -> SecretContext:
-    """The context of a value's version."""
-    return SecretContext(OWNER_TYPE, agent_id, f"vault/{name}", version)
+def value_context(
+    agent_id: str, name: str, version: int, account: Account | None = None
+) -> SecretContext:
+    """The context of a value's version. An acting account's is bound to its origin as well."""
+    bound = "" if account is None else f" {account.origin}"
+    return SecretContext(OWNER_TYPE, agent_id, f"vault/{name}{bound}", version)
 
 
 def model_key_context(agent_id: str, kept_for: str, version: int) -> SecretContext:
@@ -120,11 +124,15 @@ class Vault:
         more = len(found) > limit or page.last is not None  # large values fill a page before
         return told, told[-1].name if more and told else None
 
-    def set(self, agent: Agent, name: str, value: str, cause: Cause) -> SealedValue:
+    def set(
+        self, agent: Agent, name: str, value: str, cause: Cause, account: Account | None = None
+    ) -> SealedValue:
         """Keeps `value` under `name`, in the place of what was there.
 
-        Raises Refused `not_found` when the agent is gone meanwhile, Conflict `state_conflict` when
-        the vault is full, Failed.
+        `account` says that it is the credential of that acting account; left out, it is of the
+        account that the name was kept for, if of any. Raises Refused `not_found` when the agent is
+        gone meanwhile, Conflict (`already_exists` for an account that is kept already,
+        `state_conflict` when the vault is full), Failed.
         """
         key = keys.vault_value(agent.agent_id, name)
         for _ in range(TRANSACTION_TRIES):
@@ -137,7 +145,9 @@ class Vault:
                 of_agent = check(
                     keys.agent(agent.agent_id), "#status IN (:active, :paused)", **STANDS
                 )
-            wrapped, blob = self._sealed(value_context(agent.agent_id, name, version), value)
+            kept_for = account or (None if old is None else old.account)
+            context = value_context(agent.agent_id, name, version, kept_for)
+            wrapped, blob = self._sealed(context, value)
             row = SealedValue(
                 name=name,
                 version=version,
@@ -145,6 +155,7 @@ class Vault:
                 blob=blob,
                 created_at=now if old is None else old.created_at,
                 updated_at=now,
+                account=kept_for,
             )
             deed = Deed(
                 action="vault.put",
@@ -155,7 +166,8 @@ class Vault:
             )
             condition, values = _as_read(old)
             write = put(key, item_of(row), condition, **values)
-            if self._done([of_agent, write], cause, deed):
+            writes = [of_agent, write, *_moving(agent.agent_id, name, old, kept_for)]
+            if self._done(writes, cause, deed, kept_for):
                 return row
         raise _contended()
 
@@ -175,7 +187,8 @@ class Vault:
             )
             condition, values = _as_read(old)
             gone = delete(key, condition, **values)
-            if self._done([_one_less(stands, old), gone], cause, deed):
+            writes = [_one_less(stands, old), gone, *_moving(agent.agent_id, name, old, None)]
+            if self._done(writes, cause, deed):
                 return
         raise _contended()
 
@@ -250,10 +263,13 @@ class Vault:
         material, wrapped = self._wrapper.generate(context.encryption_context())
         return wrapped, seal(DataKey(material), context, value.encode(), self._random)
 
-    def _done(self, writes: list[Write], cause: Cause, deed: Deed) -> bool:
+    def _done(
+        self, writes: list[Write], cause: Cause, deed: Deed, account: Account | None = None
+    ) -> bool:
         """Whether the writes were applied; False when another change came first.
 
-        The first holds the agent's row: nothing is kept for an agent that is gone.
+        The first holds the agent's row: nothing is kept for an agent that is gone. The third takes
+        `account`, where one is given.
         """
         try:
             self._audit.commit(writes, cause, deed)
@@ -263,8 +279,24 @@ class Vault:
             of_agent = cancelled.reasons[0]
             if of_agent.why is Why.CONDITION and of_agent.old is None:
                 raise not_found() from None
+            if account is not None and cancelled.reasons[_ACCOUNT].why is Why.CONDITION:
+                raise taken(account) from None
             return False
         return True
+
+
+_ACCOUNT: Final = 2
+"""Where the write that takes an acting account stands among those that keep its value."""
+
+
+def _moving(
+    agent_id: str, name: str, old: SealedValue | None, account: Account | None
+) -> list[Write]:
+    """The writes that take `account` for the value, and give free the one that it was kept for."""
+    writes = [] if account is None else [taking(agent_id, name, account)]
+    if old is not None and old.account is not None and old.account != account:
+        writes.append(leaving(agent_id, name, old.account))
+    return writes
 
 
 def _as_read(old: SealedValue | None) -> tuple[str, dict[str, int]]:

@@ -6,6 +6,9 @@ Refuses to touch the audit trail, and the reservation of its slug.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from mesh.control.accounts import leaving
 from mesh.control.agents import INSTALL_PREFIX
 from mesh.control.audit import Cause
 from mesh.control.enablement import Enablement
@@ -20,6 +23,7 @@ from mesh.kernel.limits import JOB_PAGE_ROWS
 from mesh.records.agent import Agent
 from mesh.records.install import AgentStatus
 from mesh.records.job import Job
+from mesh.records.value import SealedValue
 from mesh.storage import keys
 from mesh.storage.keys import Key
 from mesh.storage.table import ConditionFailed, Table
@@ -121,8 +125,17 @@ class DeleteAgent:
         """Deletes one page of the rows of `pk` that begin with `prefix`; whether none are left."""
         page = self._table.query(pk, prefix=prefix or None, limit=JOB_PAGE_ROWS)
         for item in page.items:
+            if item["sk"].startswith(keys.VAULT):
+                self._give_free(keys.agent_of(Key(pk, item["sk"])), record_of(item, SealedValue))
             self._table.write(delete(Key(pk, item["sk"])))
         return page.last is None
+
+    def _give_free(self, agent_id: str, value: SealedValue) -> None:
+        """An acting account may be another agent's once its credential here is forgotten."""
+        if value.account is None:
+            return
+        with suppress(ConditionFailed):  # another agent's by now
+            self._table.write(leaving(agent_id, value.name, value.account))
 
     def _bury(self, agent_id: str) -> None:
         item = self._table.get(keys.agent(agent_id))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from mesh.control.accounts import account_of
 from mesh.control.agents import not_found
 from mesh.control.vault import is_name
 from mesh.kernel.clock import rfc3339
@@ -16,6 +17,7 @@ from mesh.operator.agents import agent_of
 from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Listing, Nothing
 from mesh.operator.shapes.vault import (
+    AccountShown,
     ModelKeyShown,
     ModelKeyTaken,
     ValueList,
@@ -43,7 +45,10 @@ def _put(call: Call, agent: Agent, body: ValueTaken) -> Answer:
             " a letter or digit first",
         )
         raise Invalid("invalid_request", "the name is not valid", (problem,))
-    return Answer(_shown(call.plane.vault.set(agent, name, body.value, call.cause)))
+    account = None
+    if body.account is not None:
+        account = account_of(body.account.origin, body.account.name)
+    return Answer(_shown(call.plane.vault.set(agent, name, body.value, call.cause, account)))
 
 
 def _delete(call: Call, agent: Agent, _: Nothing) -> Answer:
@@ -77,6 +82,9 @@ def _shown(value: SealedValue) -> ValueShown:
         version=value.version,
         created_at=rfc3339(value.created_at),
         updated_at=rfc3339(value.updated_at),
+        account=None
+        if value.account is None
+        else AccountShown(origin=value.account.origin, name=value.account.name),
     )
 
 

@@ -5,6 +5,14 @@ from __future__ import annotations
 import msgspec
 
 
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """An account that an agent acts by outside: it belongs to that agent alone."""
+
+    origin: str
+    """Scheme, host and port: where its credential may go, and nowhere else."""
+    name: str
+
+
 class SealedValue(msgspec.Struct, frozen=True, kw_only=True):
     """One value's row.
 
@@ -20,6 +28,9 @@ class SealedValue(msgspec.Struct, frozen=True, kw_only=True):
     """When the name was first set, or set again after it was deleted. Unix ms."""
     updated_at: int
     """When this version was set or deleted. Unix ms."""
+
+    account: Account | None = None
+    """The acting account whose credential it is; None for any other value."""
 
     @property
     def present(self) -> bool:

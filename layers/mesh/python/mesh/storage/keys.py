@@ -22,6 +22,7 @@ name is of a few short ASCII characters, and comes last.
     AGENT#<agent>            SETTINGS, INS#<install>, VAULT#<name>, MODEL_KEY
                              RUNNING                     its running slots, and whether work waits
     DAY#<agent>#<day>        DAY                         what it used of its daily budgets
+    ACCOUNT#<hash>           ACCOUNT                     whose acting account this is
     AGENTS                   <slug>
     OPERATORS                <operator>
     TOKEN#<look-up prefix>   TOKEN
@@ -228,6 +229,11 @@ def note_place(key: Key) -> str:
 
 def note_count(agent_id: str, install_id: str) -> Key:
     return Key(notes(agent_id, install_id), "COUNT")
+
+
+def account(origin: str, name: str) -> Key:
+    """The row of an acting account. Names that differ by case alone are one."""
+    return Key("ACCOUNT#" + hashed("account", origin, name.casefold()), "ACCOUNT")
 
 
 def model_key(agent_id: str) -> Key:

@@ -15,7 +15,7 @@ from mesh.operator.cli.command import Invocation, common, read_secret, read_secr
 from mesh.operator.cli.failure import CommandError
 from mesh.operator.cli.lists import Paging, paged, parameters, show_list
 from mesh.operator.cli.terminal import when
-from mesh.operator.client import segment
+from mesh.operator.client import Json, segment
 
 of_agent = click.option("--agent", required=True, metavar="SLUG", help="Whose vault.")
 
@@ -34,13 +34,26 @@ def group() -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Read the value from a file.",
 )
+@click.option(
+    "--account",
+    nargs=2,
+    metavar="ORIGIN NAME",
+    help="The account that the agent acts by with it, such as https://github.com ada-bot.",
+)
 @common
 def set_value(
-    invocation: Invocation, name: str, agent: str, *, value_stdin: bool, value_file: Path | None
+    invocation: Invocation,
+    name: str,
+    agent: str,
+    *,
+    value_stdin: bool,
+    value_file: Path | None,
+    account: tuple[str, str] | None,
 ) -> None:
     """Keep a value under NAME, in the place of the one that is there.
 
-    It is asked for, or read from standard input or a file, less one line's end.
+    It is asked for, or read from standard input or a file, less one line's end. With --account it
+    is the credential of an account that belongs to this agent alone, and goes to ORIGIN alone.
     """
     if value_stdin and value_file is not None:
         raise CommandError("give --value-stdin or --value-file, not both", exit_code=2)
@@ -49,7 +62,10 @@ def set_value(
     else:
         value = read_secret(value_stdin, "Value", "--value-stdin")
     with invocation.client() as client:
-        kept = client.call("PUT", _path(agent, name), body={"value": value})
+        body: dict[str, Any] = {"value": value}
+        if account is not None:
+            body["account"] = {"origin": account[0], "name": account[1]}
+        kept = client.call("PUT", _path(agent, name), body=body)
     if invocation.as_json:
         invocation.terminal.document(kept)
         return
@@ -70,12 +86,13 @@ def list_values(invocation: Invocation, agent: str, **given: Any) -> None:
             invocation,
             client.pages(f"/api/agents/{segment(agent)}/vault", parameters(paging)),
             paging,
-            ("NAME", "VERSION", "SET", "FIRST SET"),
+            ("NAME", "VERSION", "SET", "FIRST SET", "ACCOUNT"),
             lambda value: (
                 value["name"],
                 value["version"],
                 when(value["updated_at"]),
                 when(value["created_at"]),
+                _account(value),
             ),
         )
 
@@ -92,6 +109,11 @@ def delete(invocation: Invocation, name: str, agent: str) -> None:
         invocation.terminal.document({"name": name, "state": "deleted"})
     else:
         invocation.terminal.fields([("name", name), ("state", "deleted")])
+
+
+def _account(value: Json) -> str | None:
+    account = value["account"]
+    return None if account is None else f"{account['name']} at {account['origin']}"
 
 
 def _path(agent: str, name: str) -> str:

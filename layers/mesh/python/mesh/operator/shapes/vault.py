@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from mesh.kernel.limits import MODEL_KEY_CHARS_MAX, VAULT_VALUE_BYTES_MAX
-from mesh.operator.shapes.base import Shown, Taken, Time
+from mesh.operator.shapes.base import Name, Shown, Taken, Time, Url
 
 _WRITE_ONLY: Final = {"writeOnly": True, "format": "password"}
 
@@ -33,8 +33,26 @@ def _key(text: str) -> str:
     return text
 
 
+class AccountTaken(Taken):
+    """An account that the agent acts by: it belongs to this agent alone."""
+
+    origin: Url
+    """`https://` and a host: where its credential may go, and nowhere else."""
+    name: Name
+
+
+class AccountShown(Shown):
+    """An account that the agent acts by."""
+
+    origin: str
+    name: str
+
+
 class ValueTaken(Taken):
     """A value for the vault, in the place of the one that is there."""
+
+    account: AccountTaken | None = None
+    """The acting account whose credential it is. Left out, it stays what it was."""
 
     value: Annotated[
         str, AfterValidator(_value), Field(repr=False, json_schema_extra={**_WRITE_ONLY})
@@ -57,6 +75,8 @@ class ValueShown(Shown):
     created_at: Time
     updated_at: Time
     """When this version was put."""
+    account: AccountShown | None
+    """The acting account whose credential it is; null for any other value."""
 
 
 class ValueList(Shown):
