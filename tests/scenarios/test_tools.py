@@ -19,6 +19,7 @@ from mesh.models.contract import (
     ModelFailure,
     ModelFailureKind,
     ModelRequest,
+    Text,
     ToolChoice,
     ToolUse,
 )
@@ -92,7 +93,15 @@ def test_what_a_note_says_is_shown_to_later_runs_of_that_install_alone() -> None
     other = scene.system.make_install(agent=scene.agent, url="https://other.example/hook")
     scene.answer()
     scene.answer("again", "m-2")
-    assert "open from nine" in scene.model.asked[-1].system
+    request = scene.model.asked[-1]
+    assert "open from nine" in words_of(request)
+    assert "open from nine" not in request.system
+    (kept,) = scene.system.rows("NOTE#")
+    assert kept["run_id"].startswith("run_")
+    first = request.turns[0].parts[0]
+    assert isinstance(first, Text)
+    for name in ("install", "conversation", "run"):
+        assert f'{name}="{kept[f"{name}_id"]}"' in first.text
     scene.say("hi", "m-3", other)
     scene.system.settle()
     assert "open from nine" not in words_of(scene.model.asked[-1])
@@ -196,6 +205,22 @@ def test_each_budget_lets_the_model_answer_once_more_and_no_further(
     assert f"used up your {budget}" in words_of(scene.model.asked[1])
     (reply,) = scene.replies()
     assert reply["outcome"] == "failure"
+
+
+@pytest.mark.parametrize("steps", range(1, 9))
+def test_however_few_steps_a_run_has_its_last_one_is_an_answer(steps: int) -> None:
+    def always(request: ModelRequest) -> ModelAnswer:
+        if request.tool_choice is ToolChoice.NONE:
+            return says("so far")
+        found = [use("conversation_search", f"c-{n}", query="x") for n in range(16)]
+        return says("", *found)
+
+    scene = Scene(always, limits=Limits(steps=steps))
+    assert scene.answer() == "so far"
+    assert len(scene.steps()) <= steps
+    assert "used up your steps" in words_of(scene.model.asked[-1])
+    if steps > 2:
+        assert f"{18 - steps} more of your calls were left out" in words_of(scene.model.asked[-1])
 
 
 # ---- models that fail

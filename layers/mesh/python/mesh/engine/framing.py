@@ -34,6 +34,7 @@ class Frames:
 
     def __init__(self, random: Random) -> None:
         self._nonce = random.bytes(8).hex()
+        self._number = re.compile(self._nonce, re.IGNORECASE)
 
     @property
     def explained(self) -> str:
@@ -67,14 +68,16 @@ class Frames:
     def _harmless(self, text: str) -> str:
         shown = _CONTROL.sub(_escape, _HIDDEN.sub(_escape, text))
         shown = _LOOKS_LIKE_A_MARKER.sub("[\\\\", _plain_brackets(shown))
-        return shown.replace(self._nonce, "[a marker's number was here]")
+        return self._number.sub("[a marker's number was here]", shown)
 
 
 def _escape(found: re.Match[str]) -> str:
     return f"\\u{{{ord(found[0]):x}}}"
 
 
-_BRACKETS: Final = str.maketrans(dict.fromkeys("\uff3b\ufe47\u27e6\u301a", "["))
+_BRACKETS: Final = str.maketrans(
+    {**dict.fromkeys("\uff3b\ufe47", "["), **dict.fromkeys("\u27e6\u301a", "[[")}
+)
 
 
 def _plain_brackets(text: str) -> str:

@@ -124,7 +124,7 @@ class Run:
         """Why no model call may be made any more, where that is so."""
         if self._left_s() <= 0:
             return Said("", "deadline")
-        if _final(steps) or len(steps) >= self._of.agent.limits.steps:
+        if _final(steps) or _next_number(steps) > self._of.agent.limits.steps:
             return Said("", "budget_spent")
         over = self._over()
         return None if over is None else Said("", over)
@@ -132,7 +132,8 @@ class Run:
     def _spent(self, steps: Sequence[Step]) -> str | None:
         """The budget that is used up, so that the next model call is the last."""
         limits = self._of.agent.limits
-        if len(steps) + 1 >= limits.steps:
+        # A call is worth its step where an answer, the call and another answer still fit.
+        if _next_number(steps) + 2 > limits.steps:
             return "steps"
         if sum(step.input_tokens or 0 for step in steps) >= limits.input_tokens:
             return "input_tokens"
@@ -185,7 +186,9 @@ class Run:
     ) -> Step:
         """The answer as its step: its words, cut; and its calls, each under an id of Mesh's own."""
         refused = answer.stop is Stop.REFUSED and not answer.text.strip()
-        asked = () if final else self._asked(answer.calls, offers)
+        # As many calls as leave a step for the answer to what they came to.
+        fit = self._of.agent.limits.steps - step.number - 1
+        asked = () if final else self._asked(answer.calls[:fit], offers)
         return self._ledger.finish(
             step,
             StepStatus.COMPLETED,
@@ -194,7 +197,7 @@ class Run:
             error="model_refused" if refused else None,
             usage=answer.usage,
             asked=asked,
-            left_out=answer.calls_left_out,
+            left_out=answer.calls_left_out + max(0, len(answer.calls) - fit) if asked else 0,
             keep=keep_of(answer.keep) if asked else None,
             final=final,
         )

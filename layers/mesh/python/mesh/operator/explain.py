@@ -183,8 +183,14 @@ def _judged(step: Step) -> str:
     payer = "" if step.payer is None else f", paid by {step.payer}"
     return (
         f"; the gate let it pass on version {step.agent_version} of the agent and version"
-        f" {step.binding_version} of its binding, acting as {step.acting}{payer}"
+        f" {step.binding_version} of its binding, acting as {step.acting}{payer}{_origin(step)}"
     )
+
+
+def _origin(step: Step) -> str:
+    """Where a result came from, as the package named it: ids, never words."""
+    told = ", ".join(f"{name} {value}" for name, value in sorted((step.provenance or {}).items()))
+    return f"; its result is from: {told}" if told else ""
 
 
 def _tokens(step: Step) -> str:

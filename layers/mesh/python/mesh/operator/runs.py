@@ -227,10 +227,18 @@ def _budgets(call: Call, run: Run, steps: list[Step], limits: Limits) -> Budgets
 
 def _step(step: Step) -> StepShown:
     return StepShown(
+        number=step.number,
         kind=step.kind,
         tool=step.tool,
         status=step.status,
+        reason=step.error,
+        call_id=step.call_id,
         observation_kind=step.observation_kind,
+        origin=step.provenance,
+        agent_version=step.agent_version,
+        binding_version=step.binding_version,
+        acting=step.acting,
+        payer=step.payer,
         started_at=rfc3339(step.started_at),
         ended_at=None if step.ended_at is None else rfc3339(step.ended_at),
     )

@@ -48,7 +48,8 @@ class Observation:
     text: str = field(repr=False)
     """Of a result, text from outside or from memory: framed as untrusted before a model sees it."""
     provenance: Mapping[str, str] = field(default_factory=dict)
-    """Where a result came from, by names such as `conversation_id` or `url`; kept with it."""
+    """Where a result came from, by names such as `install_id`; kept with it, and shown to the
+    model and to operators: ids and addresses, never words that somebody said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

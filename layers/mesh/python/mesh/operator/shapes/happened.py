@@ -128,12 +128,24 @@ class BudgetsShown(Shown):
 
 
 class StepShown(Shown):
-    """One step of a run."""
+    """One step of a run. It never shows what was said or asked, nor what a call came to."""
 
+    number: int
     kind: StepKind
     tool: str | None
     status: StepStatus
+    reason: str | None
+    """Why a model call failed."""
+    call_id: str | None
     observation_kind: str | None
+    origin: dict[str, str] | None
+    """Where the result of a call came from, by ids of Mesh's own."""
+    agent_version: int | None
+    binding_version: int | None
+    """The versions that the tool was offered on."""
+    acting: str | None
+    """As whom a call was made; null where the gate did not let it pass."""
+    payer: str | None
     started_at: Time
     ended_at: Time | None
 
