@@ -15,7 +15,8 @@ from itertools import dropwhile
 
 import msgspec
 
-from mesh.kernel.limits import CONTEXT_BYTES_MAX, CONTEXT_MESSAGES_MAX
+from mesh.kernel.limits import CONTEXT_MESSAGES_MAX
+from mesh.models import tokens
 from mesh.records.conversation import Conversation, Heard, Pending, Role
 from mesh.storage import keys
 from mesh.storage.table import Table
@@ -41,8 +42,11 @@ class Line:
     parent_id: str | None = None
 
 
-def read_context(table: Table, conversation: Conversation, pending: Pending) -> tuple[Line, ...]:
-    """The newest messages that fit the window, oldest first; the last is the newest to answer.
+def read_context(
+    table: Table, conversation: Conversation, pending: Pending, tokens_max: int
+) -> tuple[Line, ...]:
+    """The newest messages that fit `tokens_max`, oldest first; the last is the newest to answer,
+    which is there however long it is.
 
     Empty where none of those is kept any more: a run may wait for longer. Raises Failed.
     """
@@ -63,8 +67,8 @@ def read_context(table: Table, conversation: Conversation, pending: Pending) -> 
     used = 0
     for each in heard:
         line = _line(each)
-        used += len(line.text.encode())
-        if lines and used > CONTEXT_BYTES_MAX:
+        used += tokens.of_text(line.text)
+        if lines and used > tokens_max:
             break
         lines.append(line)
     return tuple(reversed(lines))

@@ -21,7 +21,7 @@ from mesh.engine.slots import Place
 from mesh.engine.watch import Watch
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids, Random
-from mesh.kernel.limits import HANDOVERS_MAX, LEASES_WITHOUT_PROGRESS_MAX
+from mesh.kernel.limits import CONTEXT_TOKENS_MAX, HANDOVERS_MAX, LEASES_WITHOUT_PROGRESS_MAX
 from mesh.models.contract import ModelConnector
 from mesh.records.agent import Agent, ModelKind
 from mesh.records.conversation import Conversation, Pending
@@ -83,7 +83,8 @@ class Thinking:
         model = self._models(agent)
         if model is None:
             return Said("", "model_unavailable")
-        lines = read_context(self._table, conversation, pending)
+        tokens_max = min(CONTEXT_TOKENS_MAX, agent.limits.input_tokens // 2)
+        lines = read_context(self._table, conversation, pending, tokens_max)
         if not lines:
             return Said("", "message_deleted")
         materials = Materials(

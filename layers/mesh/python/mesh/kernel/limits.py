@@ -72,7 +72,8 @@ LEASES_WITHOUT_PROGRESS_MAX: Final = 3
 CONTEXT_MESSAGES_MAX: Final = 20
 FRAMED_TEXT_BYTES_MAX: Final = 64 * 1024
 FRAME_LABEL_CHARACTERS_MAX: Final = 256
-CONTEXT_BYTES_MAX: Final = 64 * 1024
+CONTEXT_TOKENS_MAX: Final = 16_000
+"""What the perspective may have of a model's input, and at most half of what its run may read."""
 MODEL_TEXT_BYTES_MAX: Final = 64 * 1024
 TURN_STOP_BEFORE_LIMIT_MS: Final = 20_000
 TURN_RETRY_S: Final = 5

@@ -23,6 +23,11 @@ def of_request(request: ModelRequest) -> int:
     return _tokens(_bytes(request.system) + tools) + of_parts(parts)
 
 
+def of_text(text: str) -> int:
+    """About how many tokens the text is."""
+    return _tokens(_bytes(text))
+
+
 def of_parts(parts: Iterable[Part]) -> int:
     """About how many tokens these parts are."""
     size, images = 0, 0
