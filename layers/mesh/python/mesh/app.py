@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mesh.engine.thinking import Models
     from mesh.engine.watch import Watch
     from mesh.security.egress import Egress
+    from mesh.tools.gate import Gate
 
 Event = Mapping[str, Any]
 """A Lambda trigger document: JSON, whose shape is the trigger's."""
@@ -60,6 +61,8 @@ class Ports(msgspec.Struct, frozen=True, dict=True):
     """How calls under way are watched; left out, each in a thread of its own."""
     models: Models | None = None
     """Another way to an agent's model than its settings name."""
+    gate: Callable[[Table, Clock], Gate] | None = None
+    """Makes another gate than the one over every package that ships."""
     metrics: Callable[[str], Metrics] = EmfMetrics
     """Makes the place where an environment's figures go."""
 
@@ -169,7 +172,7 @@ def _turn_worker(ports: Ports) -> Handler:
     thinking = Thinking(
         table=ports.table,
         models=ports.models or models,
-        gate=gate_of(ports.table, ports.clock),
+        gate=(ports.gate or gate_of)(ports.table, ports.clock),
         watch=ports.watch or ThreadWatch(ports.clock),
         budgets=budgets,
         clock=ports.clock,

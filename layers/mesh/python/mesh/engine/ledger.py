@@ -2,13 +2,15 @@
 repeated.
 
 Refuses a write by a worker that was overtaken: a step row bears the number of the lease that wrote
-it, and a higher number never yields to a lower one.
+it, and a higher number never yields to a lower one. What may be made once only is admitted under
+the run's own row besides: the next holder reads the steps behind its lease, so it sees every call
+that was admitted before, and none is admitted after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -20,12 +22,15 @@ from mesh.outbox.commit import LostLease
 from mesh.records.conversation import Pending
 from mesh.records.run import Asked, Step, StepKind, StepStatus
 from mesh.storage import keys
+from mesh.storage.items import Item
 from mesh.storage.table import Cancelled, ConditionFailed, Table, Why
-from mesh.storage.writes import Write, put
-from mesh.tools.contract import Definition, Observation, ObservationKind
+from mesh.storage.writes import Write, check, put
+from mesh.tools.contract import Definition, Observation, ObservationKind, Replay
 
-_NOBODY_S: Final = "attribute_not_exists(#pk) OR #lease_no < :mine"
-"""A step's place is free, or its writer was overtaken."""
+_FREE: Final = "attribute_not_exists(#pk)"
+"""A step's place is free."""
+_UNFINISHED: Final = f"{_FREE} OR (#lease_no < :mine AND #status = :running)"
+"""It is free, or its writer was overtaken before there was an end: an end is never written over."""
 _UNCERTAIN: Final = (
     "the worker that was about to make this call died: it may have been made, or not, and it is "
     "not made again by itself"
@@ -38,6 +43,7 @@ class Ledger:
     def __init__(
         self,
         table: Table,
+        conversation_id: str,
         pending: Pending,
         kept_days: int,
         keep_answer: Callable[[Write, int], None] | None = None,
@@ -46,6 +52,7 @@ class Ledger:
         out where nobody counts them."""
         self._keep_answer = keep_answer
         self._table = table
+        self._run = keys.pending(conversation_id, pending.order)
         self._pending = pending
         self._kept_days = pending.kept_days or kept_days
 
@@ -54,8 +61,16 @@ class Ledger:
         Failed."""
         if self._pending.lease_no <= 1:
             return []
-        page = self._table.query(keys.story_partition(self._pending.story), prefix=keys.STEP)
-        return [msgspec.convert(item, Step) for item in page.items]
+        found: list[Step] = []
+        after: dict[str, Any] | None = None
+        while True:  # a page ends at a megabyte, which some dozen long answers fill
+            page = self._table.query(
+                keys.story_partition(self._pending.story), prefix=keys.STEP, after=after
+            )
+            found += [msgspec.convert(item, Step) for item in page.items]
+            after = page.last
+            if after is None:
+                return found
 
     def begin(self, number: int, kind: StepKind, now_ms: int) -> Step:
         """Writes that a call is about to be made. Raises LostLease, Failed."""
@@ -66,7 +81,7 @@ class Ledger:
             lease_no=self._pending.lease_no,
             started_at=now_ms,
         )
-        self._put(step, _NOBODY_S)
+        self._put(step, _UNFINISHED, running="running")
         return step
 
     def finish(
@@ -115,8 +130,8 @@ class Ledger:
         now_ms: int,
         conditions: Sequence[Write],
     ) -> Step | None:
-        """Reserves a call's place, in one transaction with what must hold for it; None when that
-        does not hold, and nothing was written.
+        """Reserves a call's place, in one transaction with what must hold for it and with the lease
+        of the run; None when the former does not hold, and nothing was written.
 
         From here on it may have been made. Raises LostLease, Failed.
         """
@@ -135,21 +150,24 @@ class Ledger:
             acting=definition.acting,
             payer=definition.payer,
         )
-        write = self._write(step, _NOBODY_S)
+        again = definition.replay is Replay.OBSERVE
+        write = (
+            self._write(step, _UNFINISHED, running="running") if again else self._write(step, _FREE)
+        )
+        fence = check(self._run, "#lease_no = :mine", mine=self._pending.lease_no)
         try:
-            self._table.transact_settled(lambda: [write, *conditions], TRANSACTION_TRIES)
+            self._table.transact_settled(lambda: [write, fence, *conditions], TRANSACTION_TRIES)
         except Cancelled as cancelled:
-            place = cancelled.reasons[0]
-            if place.why is Why.CONDITION:
-                if place.old is not None and msgspec.convert(place.old, Step) == step:
-                    return step  # an earlier try was applied, and its answer lost
+            place, lease = cancelled.reasons[:2]
+            if place.why is Why.CONDITION and _is(place.old, step):
+                return step  # an earlier try was applied, and its answer lost
+            if Why.CONDITION in (place.why, lease.why):
                 raise LostLease from None
             if any(reason.why is Why.CONDITION for reason in cancelled.reasons):
                 return None
             raise Failed("unavailable", "the agent's rows are contended; try again") from None
         except Failed:
-            item = self._table.get(keys.step(self._pending.story, number))
-            if item is None or msgspec.convert(item, Step) != step:
+            if not _is(self._table.get(keys.step(self._pending.story, number)), step):
                 raise
         return step
 
@@ -170,7 +188,7 @@ class Ledger:
             binding_version=asked.binding_version,
             observation_kind=observation.kind.value,
         )
-        self._put(step, _NOBODY_S)
+        self._put(step, _UNFINISHED, running="running")
         return step
 
     def observe(
@@ -203,13 +221,14 @@ class Ledger:
         self._put(done, "#lease_no < :mine AND #status = :running", running="running")
         return done
 
-    def _write(self, step: Step, condition: str, **values: str) -> Write:
+    def _write(self, step: Step, condition: str, **values: str | int) -> Write:
         ttl = (step.started_at + self._kept_days * DAY_MS) // 1000
+        if ":mine" in condition:
+            values = {**values, "mine": self._pending.lease_no}
         return put(
             keys.step(self._pending.story, step.number),
             {**msgspec.to_builtins(step), "ttl": ttl},
             condition,
-            mine=self._pending.lease_no,
             **values,
         )
 
@@ -218,10 +237,13 @@ class Ledger:
             self._table.write(self._write(step, condition, **values))
         except ConditionFailed as failed:
             # An SDK retry of our own write finds it there already.
-            old = failed.old
-            if old is not None and msgspec.convert(old, Step) == step:
-                return
-            raise LostLease from None
+            if not _is(failed.old, step):
+                raise LostLease from None
+
+
+def _is(item: Item | None, step: Step) -> bool:
+    """Whether a row is this very step, which an earlier try of its write has put down."""
+    return item is not None and msgspec.convert(item, Step) == step
 
 
 def progress(steps: list[Step]) -> int:

@@ -73,7 +73,13 @@ class Thinking:
 
         Raises HandOver where another invocation is to go on, LostLease, Failed.
         """
-        ledger = Ledger(self._table, pending, self._kept_days, self._keeping(agent))
+        ledger = Ledger(
+            self._table,
+            conversation.conversation_id,
+            pending,
+            self._kept_days,
+            self._keeping(agent),
+        )
         steps = ledger.steps()
         lost = pending.lease_no - 1 - pending.excused - progress(steps)
         if lost >= LEASES_WITHOUT_PROGRESS_MAX:
