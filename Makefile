@@ -16,10 +16,10 @@ BASE_PYTHON ?= python3
 ENV ?=
 LOCKS := requirements/dev.txt
 
-.PHONY: help demo test check synth bench simulate deploy lock layers clean env
+.PHONY: help demo test test-runtime check synth bench simulate deploy lock layers clean env
 
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): $(LOCKS) pyproject.toml
 	@BASE_PYTHON="$(BASE_PYTHON)" bash requirements/make-venv $(VENV) requirements/dev.txt
@@ -31,6 +31,9 @@ demo: $(STAMP) ## Start the local stack, play a third party, show one message's 
 
 test: $(STAMP) ## Run the tests
 	@$(PY) -m pytest -q
+
+test-runtime: ## Run the unit and contract suites on the functions' own Python, if it is here
+	@bash .ci/on-runtime
 
 check: $(STAMP) ## Hold format, lint, types, import rules, the OpenAPI document and tools' manifests
 	@$(VENV)/bin/ruff format --check .
