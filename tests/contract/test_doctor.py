@@ -11,6 +11,7 @@ import pytest
 
 from mesh.control.instance_key import CONTEXT
 from mesh.kernel.clock import DAY_MS, MINUTE_MS
+from mesh.kernel.limits import CAP_MAX, TOKENS_PER_DAY_MAX, TURNS_PER_DAY_MAX
 from mesh.storage import keys
 from mesh.storage.clients import SessionClients
 from mesh.storage.kms import KmsWrapper
@@ -250,6 +251,35 @@ def test_what_is_found_is_mended_by_the_command_that_is_named(code: str) -> None
     assert finding["command"].replace(patient.made.install_id, "ins").startswith(command)
     mend(patient)
     assert code not in patient.codes()
+
+
+def test_no_command_asks_for_more_than_there_is() -> None:
+    """A cap at its highest has no higher one; a budget at its highest can only be taken away."""
+    patient = Patient()
+    body = {"name": "x", "caps": {"conversations": CAP_MAX - 1}, "version": 1}
+    patient.api.ok("PUT", patient.one, body)
+    limits = {"turns_per_day": TURNS_PER_DAY_MAX - 1, "tokens_per_day": TOKENS_PER_DAY_MAX}
+    patient.api.ok("PUT", "/api/agents/ada", {"limits": limits, "version": 1})
+    patient.system.say(patient.made, "hello")
+    patient.system.settle()
+    for row in patient.system.rows("COUNT#conversation"):
+        patient.row(keys.Key(row["pk"], row["sk"]), n=CAP_MAX)
+    for row in patient.system.rows("DAY"):
+        day = keys.Key(row["pk"], row["sk"])
+        patient.row(day, turns=TURNS_PER_DAY_MAX - 1, tokens=TOKENS_PER_DAY_MAX)
+
+    def named() -> dict[str, str | None]:
+        found = patient.findings()
+        return {f"{each['code']} {each['text'].split()[3]}": each["command"] for each in found}
+
+    one = f"mesh connector update {patient.made.install_id} --max-conversations {CAP_MAX}"
+    assert named() == {
+        "cap_nearly_reached conversations": one,
+        "budget_nearly_used turns": f"mesh agent update ada --turns-per-day {TURNS_PER_DAY_MAX}",
+        "budget_nearly_used tokens": "mesh agent update ada --tokens-per-day none",
+    }
+    patient.api.ok("PUT", patient.one, body | {"caps": {"conversations": CAP_MAX}, "version": 2})
+    assert named()["cap_nearly_reached conversations"] is None
 
 
 def test_a_sweep_that_never_ran_is_found_once_the_instance_is_older_than_a_few_minutes() -> None:

@@ -10,7 +10,7 @@ import pytest
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.limits import JOB_PAGE_ROWS, SLOTS_PER_INSTALL
 from mesh.storage import keys
-from mesh.storage.writes import update
+from mesh.storage.writes import delete, update
 from tests.contract.test_operator_api import Instance, audited
 from tests.fakes.egress import Call, answer
 from tests.fakes.operators import error_of
@@ -179,13 +179,57 @@ def test_a_replay_of_a_connector_that_is_deleted_meanwhile_fails_and_says_so() -
     assert (shown["status"], shown["done"]) == ("failed", 0)
     assert "deleted" in shown["reason"]
     assert replays(instance) == []
+    actions = {row["action"] for row in audited(instance.system.aws).values()}
+    assert "outbox.replay_failed" in actions
+    assert "outbox.replayed" not in actions, "the audit tells of no end that there was not"
 
 
 def test_without_a_delivery_url_there_is_nowhere_to_send_to() -> None:
     instance = Instance()
-    made = instance.install(delivery_url=None)
-    refused = instance.operator("POST", path_of(made, "replay"))
+    made = instance.install()
+    asked(instance, made, 1)
+    (entry,) = instance.system.rows(keys.ENTRY)
+    settings = instance.operator.ok("GET", f"/api/connectors/{made.install_id}")
+    taken = ("name", "engagement", "caps", "failure_replies", "version")
+    body = {name: settings[name] for name in taken} | {"delivery_url": None}
+    instance.operator.ok("PUT", f"/api/connectors/{made.install_id}", body)
+    for path in (path_of(made, "replay"), f"/api/outbox/out_{entry['story']}/replay"):
+        refused = instance.operator("POST", path)
+        assert (refused.status, error_of(refused)) == (409, "state_conflict")
+    assert instance.system.rows(keys.REPLAY) == []
+
+
+def test_a_reply_whose_words_were_deleted_is_not_said_to_go_out_again() -> None:
+    instance = Instance()
+    made = failing(instance)
+    dead(instance, made, 1)
+    (entry,) = instance.system.rows(keys.ENTRY)
+    instance.system.table.write(delete(keys.message(entry["pk"][5:], entry["reply_order"])))
+    refused = instance.operator("POST", f"/api/outbox/out_{entry['story']}/replay")
     assert (refused.status, error_of(refused)) == (409, "state_conflict")
+    assert instance.system.rows(keys.REPLAY) == []
+
+
+def test_a_replay_that_waits_is_explained_with_what_it_waits_for() -> None:
+    instance = Instance()
+    made = instance.install()
+    asked(instance, made, 1)
+    (entry,) = instance.system.rows(keys.ENTRY)
+    outbound_id = f"out_{entry['story']}"
+
+    def next_of() -> str:
+        return str(instance.viewer.ok("GET", f"/api/explain/{outbound_id}")["next"])
+
+    assert next_of() == "nothing: the reply is delivered"
+    instance.operator.ok("POST", f"/api/connectors/{made.install_id}/disable")
+    instance.operator.ok("POST", f"/api/outbox/{outbound_id}/replay")
+    assert next_of().endswith(f"Then: mesh connector enable {made.install_id}")
+    instance.system.run(10)
+    assert next_of().endswith(f"Then: mesh connector enable {made.install_id}")
+    instance.operator.ok("POST", f"/api/connectors/{made.install_id}/enable")
+    assert next_of().startswith("a replay was ordered, and is tried by ")
+    instance.system.run(120)
+    assert (next_of(), replays(instance)) == ("nothing: the reply is delivered", [outbound_id])
 
 
 # ---- discard

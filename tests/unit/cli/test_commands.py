@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
@@ -18,6 +19,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from infra import layers
 from mesh.operator.cli.command import Invocation
 from mesh.operator.cli.main import cli, run
 from mesh.operator.cli.third_party import read_headers
@@ -431,9 +433,31 @@ def test_explain_takes_the_callers_own_ids(mesh: Line, api: Api) -> None:
 
 
 def test_an_id_is_one_segment_of_a_path(mesh: Line, api: Api) -> None:
-    api.on("GET /api/runs/../../x?y", 404, error("not_found", "no"))
-    assert mesh("run", "show", "../../x?y")[0] == 1
-    assert api.requests[0].url.raw_path == b"/api/runs/..%2F..%2Fx%3Fy"
+    for words, of in (
+        (("run", "show"), "runs"),
+        (("job", "show"), "jobs"),
+        (("job", "wait"), "jobs"),
+    ):
+        api.requests.clear()
+        api.on(f"GET /api/{of}/../../x?y", 404, error("not_found", "no"))
+        assert mesh(*words, "../../x?y")[0] == 1
+        assert api.requests[0].url.raw_path == f"/api/{of}/..%2F..%2Fx%3Fy".encode()
+
+
+def test_no_path_is_made_of_what_was_given_but_by_its_segments() -> None:
+    """A name that is put into a path as it is may lead a request to another thing's address."""
+    for module in (layers.ROOT / "layers/mesh/python/mesh/operator/cli").glob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if not isinstance(node, ast.JoinedStr):
+                continue
+            first, *rest = node.values
+            if not (isinstance(first, ast.Constant) and str(first.value).startswith("/api/")):
+                continue
+            for part in rest:
+                if isinstance(part, ast.FormattedValue):
+                    made = ast.unparse(part.value)
+                    fixed = made in ("what", "action")  # this command line's own words
+                    assert made.startswith("segment(") or fixed, (module.name, made)
 
 
 def test_send_signs_as_the_contract_says(
@@ -473,7 +497,7 @@ def test_send_signs_as_the_contract_says(
     ("status", "code", "exit_code", "says"),
     [
         (401, "unauthorized", 1, "mesh verify"),
-        (403, "connector_disabled", 1, f"mesh connector enable {INSTALL}"),
+        (403, "connector_disabled", 1, f"mesh connector show {INSTALL}"),
         (409, "idempotency_conflict", 1, "mesh explain --connector"),
         (503, "agent_paused", 3, "--message-id m1"),
     ],

@@ -24,12 +24,12 @@ JOB = {
 MANY = f"POST /api/connectors/{INSTALL}/outbox"
 
 
-@pytest.mark.parametrize("action", ["replay", "discard"])
-def test_one_entry_is_named_by_its_id(mesh: Line, api: Api, action: str) -> None:
+@pytest.mark.parametrize(("action", "see"), [("replay", "explain"), ("discard", "outbox attempts")])
+def test_one_entry_is_named_by_its_id(mesh: Line, api: Api, action: str, see: str) -> None:
     api.on(f"POST /api/outbox/out_1/{action}", 202, {"outbound_id": "out_1"})
     code, out, _ = mesh("outbox", action, "out_1")
     assert code == 0
-    assert out.splitlines()[-1] == "next: mesh outbox attempts out_1"
+    assert out.splitlines()[-1] == f"next: mesh {see} out_1"
     assert json.loads(mesh("outbox", action, "out_1", "--json")[1]) == {"outbound_id": "out_1"}
 
 

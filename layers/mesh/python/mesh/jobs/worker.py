@@ -98,7 +98,8 @@ class JobWorker:
         )
         try:
             if over:
-                self._end(job, write, ended)
+                failed = f"{job.kind.value}_failed"
+                self._end(job, write, ended if progress.failed is None else failed)
             else:
                 self._table.write(write)
         except (ConditionFailed, Cancelled) as lost:
@@ -110,7 +111,7 @@ class JobWorker:
         return self._jobs.find(job.job_id)
 
     def _end(self, job: Job, write: Write, ended: str) -> None:
-        """The last write of a job, with the audit row that says that it has ended."""
+        """The last write of a job, with the audit row that says how it ended."""
         cause = Cause(job.actor, job.request_id)
         self._audit.commit(
             [write], cause, Deed(action=ended, target=job.target, agent_id=job.agent_id)

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
+from mesh.control.installs import Whole
 from mesh.control.rows import record_of
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.ids import story_of, ulid_ms
 from mesh.operator.route import Call
 from mesh.operator.shapes.happened import ExplainEvent, Explanation
 from mesh.operator.stories import Run, run_of, steps_of
-from mesh.outbox.entries import Entries
+from mesh.outbox.entries import REPLY_DELETED, Entries
 from mesh.outbox.schedule import due_time
 from mesh.records.conversation import Outbox
 from mesh.records.install import AgentStatus, EndpointState, InstallState
 from mesh.records.notice import Notice
-from mesh.records.outbox import Attempt, AttemptEnd, Entry, EntryState
+from mesh.records.outbox import Attempt, AttemptEnd, Entry, EntryState, Replay
 from mesh.records.run import RunStatus, Step, Story
 from mesh.storage import keys
 from mesh.storage.conversations import read_outbox_head
@@ -311,16 +314,52 @@ def _next_of_run(call: Call, run: Run) -> str:
 
 
 def _next_of_entry(call: Call, story: Story, entry: Entry) -> str:
+    if entry.state is not EntryState.PENDING:
+        item = call.plane.deps.table.get(keys.replay(story.story))
+        if item is not None:
+            return _next_of_replay(call, story, entry, msgspec.convert(item, Replay))
     match entry.state:
         case EntryState.DELIVERED:
             return "nothing: the reply is delivered"
         case EntryState.PENDING:
             return _next_of_pending(call, story, entry)
+        case _ if entry.state_reason == REPLY_DELETED:
+            return "nothing: the reply's words were deleted, and there is nothing left to send"
         case _:
             return (
                 f"nothing by itself: the reply is {entry.state}."
                 f" To send it: mesh outbox replay {entry.outbound_id}"
             )
+
+
+def _next_of_replay(call: Call, story: Story, entry: Entry, replay: Replay) -> str:
+    if entry.open is not None:
+        return f"attempt {entry.open.number} ends by {rfc3339(entry.open.until)}"
+    whole = call.plane.installs.find_whole(story.install_id)
+    if whole is None or whole.install.delivery_url is None:
+        return "the replay that was ordered is dropped: there is nowhere to send it to"
+    held = _held(whole)
+    if held is not None:
+        return f"the replay that was ordered {held}"
+    if whole.endpoint.state is EndpointState.DEGRADED:
+        return "the replay that was ordered waits: the receiver fails, and one a minute is tried"
+    return f"a replay was ordered, and is tried by {rfc3339(replay.due_at)}"
+
+
+def _held(whole: Whole) -> str | None:
+    """What of the connector keeps a reply from being sent, and what lets it go."""
+    install_id = whole.install.install_id
+    if whole.install.state is not InstallState.ENABLED:
+        return (
+            f"waits: the connector is {whole.install.state}."
+            f" Then: mesh connector enable {install_id}"
+        )
+    if whole.endpoint.state is EndpointState.PAUSED:
+        return (
+            f"waits: delivery is paused ({whole.endpoint.reason})."
+            f" Then: mesh connector resume-delivery {install_id}"
+        )
+    return None
 
 
 def _next_of_pending(call: Call, story: Story, entry: Entry) -> str:
@@ -330,16 +369,9 @@ def _next_of_pending(call: Call, story: Story, entry: Entry) -> str:
     whole = call.plane.installs.find_whole(story.install_id)
     if whole is None:
         return "it is never sent: the connector was deleted"
-    if whole.install.state is not InstallState.ENABLED:
-        return (
-            f"it waits: the connector is {whole.install.state}."
-            f" Then: mesh connector enable {story.install_id}"
-        )
-    if whole.endpoint.state is EndpointState.PAUSED:
-        return (
-            f"it waits: delivery is paused ({whole.endpoint.reason})."
-            f" Then: mesh connector resume-delivery {story.install_id}"
-        )
+    held = _held(whole)
+    if held is not None:
+        return f"it {held}"
     item = deps.table.get(keys.outbox(story.conversation_id))
     head = None if item is None else read_outbox_head(deps.table, record_of(item, Outbox))
     if head is not None and head.sequence < entry.sequence:

@@ -18,7 +18,7 @@ from mesh.kernel.ids import is_minted, story_of
 from mesh.kernel.limits import LIST_ROWS_PER_REQUEST
 from mesh.operator.agents import agent_of
 from mesh.operator.entries import standing, walk_outbox
-from mesh.operator.outbox_orders import ORDERS
+from mesh.operator.outbox_orders import ORDERS, check_address
 from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Listing, Nothing
 from mesh.operator.shapes.happened import (
@@ -111,6 +111,9 @@ def _attempts(call: Call, told: Told, query: Listing) -> Answer:
 
 
 def _replay(call: Call, told: Told, _: Nothing) -> Answer:
+    check_address(call.plane.installs.whole(told.entry.install_id).install)
+    if call.plane.deps.table.get(_words(told)) is None:
+        raise Conflict("state_conflict", "the reply's words were deleted; there is nothing to send")
     now = call.plane.deps.clock.now_ms()
     write = replay_write(told.story.conversation_id, told.entry, now)
     call.plane.audit.commit([write], call.cause, _deed("outbox.replay", told.entry))
@@ -129,6 +132,11 @@ def _discard(call: Call, told: Told, _: Nothing) -> Answer:
         ) from None
     call.plane.deps.bell.delivery(conversation_id)
     return Answer(_one(call, Told(told.story, entries(call).find(told.story) or told.entry)))
+
+
+def _words(told: Told) -> keys.Key:
+    """Where what an entry sends is kept, which may be for a shorter time than the entry."""
+    return keys.message(told.story.conversation_id, told.entry.reply_order)
 
 
 def _deed(action: str, entry: Entry) -> Deed:

@@ -22,11 +22,18 @@ from mesh.records.outbox import Chosen, EntryState
 
 
 def _replay(call: Call, install: Install, body: ReplayMany) -> Answer:
+    check_address(install)
+    return _order(call, install, JobKind.REPLAY_ENTRIES, body)
+
+
+def check_address(install: Install) -> None:
+    """Raises Conflict `state_conflict` where a replay would have nowhere to go to."""
     if install.delivery_url is None:
         raise Conflict(
-            "state_conflict", "there is no delivery URL to send to; set one with connector update"
+            "state_conflict",
+            "there is no delivery URL to send to; set one:"
+            f" mesh connector update {install.install_id} --delivery-url URL",
         )
-    return _order(call, install, JobKind.REPLAY_ENTRIES, body)
 
 
 def _discard(call: Call, install: Install, body: DiscardMany) -> Answer:

@@ -36,7 +36,7 @@ from mesh.kernel.limits import (
 from mesh.kernel.log import Log
 from mesh.outbox.endpoint import Endpoints, NoSlot, Slot
 from mesh.outbox.ends import of_failure, of_status
-from mesh.outbox.entries import Entries, LostEntry
+from mesh.outbox.entries import REPLY_DELETED, Entries, LostEntry
 from mesh.outbox.schedule import Outcome, after_attempt, due_time
 from mesh.records.conversation import Heard, Outbox
 from mesh.records.install import Endpoint, EndpointState, Install, InstallState, Secret
@@ -196,7 +196,7 @@ class OutboxWorker:
                 outbox.conversation_id, entry, install, endpoint, probe=probe, replay=False
             )
         except NoReply:
-            return self._end(outbox, entry, EntryState.DEAD, "reply_deleted")
+            return self._end(outbox, entry, EntryState.DEAD, REPLY_DELETED)
         except NoSlot:
             if probe:
                 return self._park(outbox, keys.degraded(outbox.install_id), entry.created_at)

@@ -32,7 +32,8 @@ from mesh.storage import keys
 from mesh.storage.table import Cancelled, ConditionFailed, Table, Why
 from mesh.storage.writes import Write, put, update
 
-DEATHS_BY_ORDER: Final = frozenset({"install_deleted", "reply_deleted"})
+REPLY_DELETED: Final = "reply_deleted"
+DEATHS_BY_ORDER: Final = frozenset({"install_deleted", REPLY_DELETED})
 """Why entries die that an operator took the ground away from: he knows, and is not told of each."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from mesh.control.instance_model_keys import KINDS, credential_source
-from mesh.kernel.limits import DOCTOR_BUDGET_SHARE
+from mesh.kernel.limits import DOCTOR_BUDGET_SHARE, TOKENS_PER_DAY_MAX, TURNS_PER_DAY_MAX
 from mesh.operator.checks.finding import error, note, warning
 from mesh.operator.shapes.doctor import FindingShown
 from mesh.records.agent import Agent, ModelKind
@@ -50,7 +50,10 @@ def check_agent(
 
 def _budgets(agent: Agent, today: Day) -> Iterator[FindingShown]:
     """A day's budget is a hard stop: what comes after it is answered with a failure."""
-    for what, used in (("turns", today.turns), ("tokens", today.tokens)):
+    for what, used, most in (
+        ("turns", today.turns, TURNS_PER_DAY_MAX),
+        ("tokens", today.tokens, TOKENS_PER_DAY_MAX),
+    ):
         limit: int | None = getattr(agent.limits, f"{what}_per_day")
         if limit is not None and used >= limit * DOCTOR_BUDGET_SHARE:
             yield warning(
@@ -58,5 +61,10 @@ def _budgets(agent: Agent, today: Day) -> Iterator[FindingShown]:
                 agent.slug,
                 f"{used} of {limit} {what} of today are used; at the limit the agent stops until"
                 " midnight UTC",
-                f"mesh agent update {agent.slug} --{what}-per-day {max(1, 2 * limit)}",
+                f"mesh agent update {agent.slug} --{what}-per-day {_higher(limit, most)}",
             )
+
+
+def _higher(limit: int, most: int) -> int | str:
+    """What a budget may be raised to: the highest that there is, and then none at all."""
+    return "none" if limit >= most else min(max(1, 2 * limit), most)

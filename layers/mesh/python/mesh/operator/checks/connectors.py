@@ -11,6 +11,7 @@ from mesh.control.secrets import open_delivery_url, open_secrets, valid_now
 from mesh.kernel.clock import DAY_MS
 from mesh.kernel.errors import Failed
 from mesh.kernel.limits import (
+    CAP_MAX,
     CAP_SHARDS_MAX,
     DOCTOR_CAP_SHARE,
     DOCTOR_REFUSALS_PER_DAY,
@@ -174,9 +175,10 @@ def _caps(plane: ControlPlane, whole: Whole) -> Iterator[FindingShown]:
     for kind, setting in _CAPS:
         cap: int = getattr(install.caps, setting)
         if used[kind] >= cap * DOCTOR_CAP_SHARE:
+            higher = f"--max-{setting} {min(2 * cap, CAP_MAX)}"
             yield warning(
                 "cap_nearly_reached",
                 install.install_id,
                 f"{used[kind]} of {cap} {setting} are active; new ones will be refused",
-                f"mesh connector update {install.install_id} --max-{setting} {2 * cap}",
+                f"mesh connector update {install.install_id} {higher}" if cap < CAP_MAX else None,
             )

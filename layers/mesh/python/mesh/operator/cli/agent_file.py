@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from mesh.operator.cli.failure import CommandError
+from mesh.operator.cli.reading import bytes_of
 from mesh.operator.client import Json
 
 FORMAT: Final = "mesh.agent"
 VERSION: Final = 1
-FILE_BYTES_MAX: Final = 8 * 1024 * 1024
 
 AGENT: Final = ("name", "handle", "instructions", "model", "limits", "retention_days")
 CONNECTOR: Final = ("name", "allow_hosts", "engagement", "caps", "failure_replies")
@@ -58,11 +58,9 @@ def connector_settings(connector: Json) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """The document of a file. CommandError (2) for what is none, or of a newer form."""
     try:
-        data = path.read_bytes()
+        data = bytes_of(path)
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}", exit_code=2) from None
-    if len(data) > FILE_BYTES_MAX:
-        raise CommandError(f"{path} is too large for an agent's file", exit_code=2)
     try:
         document = json.loads(data)
     except ValueError:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from mesh.operator.cli import target
+from mesh.operator.cli import reading, target
 from mesh.operator.cli.failure import CommandError, of_api, of_silence
 from mesh.operator.cli.terminal import Terminal
 from mesh.operator.client import ApiError, OperatorClient, UnreachableError
@@ -134,7 +134,7 @@ def read_secret(from_stdin: bool, prompt: str, option: str = "--secret-stdin") -
         if isinstance(sys.stdin, io.TextIOWrapper):  # else every CR LF in it would become LF
             sys.stdin.reconfigure(encoding="utf-8", errors="strict", newline="")
         try:
-            text = sys.stdin.read()
+            text = reading.whole(sys.stdin, "standard input")
             text.encode()  # what is not UTF-8 may have come as lone surrogates
         except UnicodeError:
             raise CommandError("the secret is not UTF-8 text", exit_code=2) from None
@@ -151,7 +151,7 @@ def read_secret(from_stdin: bool, prompt: str, option: str = "--secret-stdin") -
 def read_secret_file(path: Path) -> str:
     """A secret that a file holds, less a byte order mark and one line's end. CommandError (2)."""
     try:
-        text = path.read_bytes().decode()
+        text = reading.bytes_of(path).decode()
     except (OSError, UnicodeDecodeError):
         raise CommandError(f"{path} cannot be read as UTF-8 text", exit_code=2) from None
     return _not_empty(_less_one_end(text))
@@ -172,7 +172,8 @@ def read_text(value: str) -> str:
     if not value.startswith("@"):
         return value
     try:
-        return Path(value[1:]).read_text(encoding="utf-8")
+        with Path(value[1:]).open(encoding="utf-8") as file:
+            return reading.whole(file, value[1:])
     except (OSError, UnicodeDecodeError):
         raise CommandError(f"{value[1:]} cannot be read as UTF-8 text", exit_code=2) from None
 

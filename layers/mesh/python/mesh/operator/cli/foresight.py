@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from mesh.operator.cli.command import Invocation
 from mesh.operator.cli.failure import REFUSED, CommandError
+from mesh.operator.cli.reading import whole
 from mesh.operator.cli.terminal import clean, when
 from mesh.operator.client import Json
 
@@ -67,10 +68,11 @@ def payload_of(
             payload["parent_id"] = parent
         return json.dumps(payload, ensure_ascii=False).encode("utf-8", "surrogatepass")
     if file is not None:
-        return file.read()
+        return whole(file, file.name)
     if sys.stdin.isatty():
         raise CommandError("give a payload in a file or on standard input, or --text", exit_code=2)
-    return sys.stdin.buffer.read()
+    stdin: IO[bytes] = sys.stdin.buffer
+    return whole(stdin, "standard input")
 
 
 def show_simulation(invocation: Invocation, found: Json) -> int:

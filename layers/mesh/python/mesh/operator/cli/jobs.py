@@ -10,7 +10,7 @@ import click
 from mesh.operator.cli.command import Invocation, common
 from mesh.operator.cli.failure import REFUSED
 from mesh.operator.cli.terminal import when
-from mesh.operator.client import Json, OperatorClient
+from mesh.operator.client import Json, OperatorClient, segment
 
 ASK_EVERY_S = 1.0
 
@@ -26,7 +26,7 @@ def group() -> None:
 def show(invocation: Invocation, *, job_id: str) -> int:
     """How far a long change is. Exit 1 when it failed."""
     with invocation.client() as client:
-        job = client.call("GET", f"/api/jobs/{job_id}")
+        job = client.call("GET", _path(job_id))
     return tell(invocation, job)
 
 
@@ -36,7 +36,7 @@ def show(invocation: Invocation, *, job_id: str) -> int:
 def wait(invocation: Invocation, *, job_id: str) -> int:
     """Wait until a long change has ended. Exit 1 when it failed."""
     with invocation.client() as client:
-        job = client.call("GET", f"/api/jobs/{job_id}")
+        job = client.call("GET", _path(job_id))
         job = ended(invocation, client, job)
     return tell(invocation, job)
 
@@ -49,7 +49,7 @@ def ended(invocation: Invocation, client: OperatorClient, job: Json) -> Json:
             told = job["done"]
             click.echo(f"{job['kind']}: {told} done", err=True)
         invocation.pause(ASK_EVERY_S)
-        job = client.call("GET", f"/api/jobs/{job['job_id']}")
+        job = client.call("GET", _path(job["job_id"]))
     return job
 
 
@@ -73,3 +73,7 @@ def tell(invocation: Invocation, job: Json) -> int:
         if job["status"] == "running":
             click.echo(f"It goes on by itself. To wait for its end: mesh job wait {job['job_id']}")
     return REFUSED if job["status"] == "failed" else 0
+
+
+def _path(job_id: str) -> str:
+    return f"/api/jobs/{segment(job_id)}"

@@ -113,7 +113,7 @@ def replay(invocation: Invocation, *, outbound_id: str | None, **given: Any) -> 
     if outbound_id is None:
         return _order(invocation, "replay", "Send again", **given)
     _only_one(given)
-    return _act(invocation, outbound_id, "replay", "goes out again")
+    return _act(invocation, outbound_id, "replay", "is ordered to go out again", "explain")
 
 
 @group.command("discard")
@@ -124,7 +124,7 @@ def discard(invocation: Invocation, *, outbound_id: str | None, **given: Any) ->
     if outbound_id is None:
         return _order(invocation, "discard", "Give up", **given)
     _only_one(given)
-    return _act(invocation, outbound_id, "discard", "is discarded")
+    return _act(invocation, outbound_id, "discard", "is discarded", "outbox attempts")
 
 
 def _only_one(given: Mapping[str, Any]) -> None:
@@ -134,14 +134,14 @@ def _only_one(given: Mapping[str, Any]) -> None:
             raise CommandError(f"OUT_ID and --{name} do not go together", exit_code=2)
 
 
-def _act(invocation: Invocation, outbound_id: str, action: str, done: str) -> int:
-    """One of the two actions on an entry."""
+def _act(invocation: Invocation, outbound_id: str, action: str, done: str, see: str) -> int:
+    """One of the two actions on an entry; what came of it is told by the command `see`."""
     with invocation.client() as client:
         answer = client.call("POST", f"{entry_path(outbound_id)}/{action}")
     if invocation.as_json:
         invocation.terminal.document(answer)
     else:
-        invocation.terminal.say(f"{outbound_id} {done}\nnext: mesh outbox attempts {outbound_id}")
+        invocation.terminal.say(f"{outbound_id} {done}\nnext: mesh {see} {outbound_id}")
     return 0
 
 

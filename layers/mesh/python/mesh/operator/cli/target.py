@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from mesh.operator.cli.failure import CommandError
+from mesh.operator.cli.reading import bytes_of
 from mesh.operator.client import BadUrlError, checked_url
 
 NO_URL = "no URL: set MESH_URL, give --url, or run `mesh login`"
@@ -68,7 +69,7 @@ def read_login(environ: Mapping[str, str]) -> Target | None:
     """What `mesh login` kept; None where there is nothing."""
     path = login_file(environ)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(bytes_of(path))
         return Target(str(document["url"]), str(document["token"]))
     except FileNotFoundError:
         return None
@@ -91,6 +92,6 @@ def write_login(target: Target, environ: Mapping[str, str]) -> Path:
 
 def _read_token(path: Path) -> str:
     try:
-        return checked_token(path.read_text(encoding="utf-8-sig"))
+        return checked_token(bytes_of(path).decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError):
         raise CommandError(f"--token-file {path} cannot be read", exit_code=2) from None

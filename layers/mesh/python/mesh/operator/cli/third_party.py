@@ -15,6 +15,7 @@ import click
 
 from mesh.operator.cli.command import Invocation, common, read_secret
 from mesh.operator.cli.failure import LATER, REFUSED, CommandError, of_silence
+from mesh.operator.cli.reading import bytes_of
 from mesh.operator.cli.terminal import clean
 from mesh.operator.client import Answer, OperatorClient, UnreachableError, checked_url
 from mesh.security import signing
@@ -122,7 +123,7 @@ def report(
     if answer.status == 401:
         hint = "; check install, secret and clock: mesh verify"
     elif answer.status == 403 and code == "connector_disabled":
-        hint = f"; then: mesh connector enable {connector}"
+        hint = f"; it is closed or deleted; see: mesh connector show {connector}"
     elif answer.status in (429, 502, 503, 504):
         hint = f"; send it again later with --message-id {message_id}"
     elif answer.status < 300:
@@ -234,6 +235,6 @@ def read_headers(raw: bytes) -> dict[str, str]:
 
 def _read(path: Path, option: str) -> bytes:
     try:
-        return path.read_bytes()
+        return bytes_of(path)
     except OSError:
         raise CommandError(f"{option} {path} cannot be read", exit_code=2) from None

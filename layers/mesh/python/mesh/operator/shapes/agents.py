@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mesh.control.instance_model_keys import CredentialSource
-from mesh.kernel.limits import RUNNING_SLOTS_MAX
+from mesh.kernel.limits import RUNNING_SLOTS_MAX, TOKENS_PER_DAY_MAX, TURNS_PER_DAY_MAX
 from mesh.operator.shapes.base import (
     Handle,
     Instructions,
@@ -45,8 +45,8 @@ class LimitsTaken(Taken):
     input_tokens: Annotated[int, Field(ge=1, le=100_000_000)] = 200_000
     output_tokens: Annotated[int, Field(ge=1, le=100_000_000)] = 20_000
     runs_at_once: Annotated[int, Field(ge=1, le=RUNNING_SLOTS_MAX)] = 5
-    turns_per_day: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
-    tokens_per_day: Annotated[int, Field(ge=0, le=1_000_000_000_000)] | None = None
+    turns_per_day: Annotated[int, Field(ge=0, le=TURNS_PER_DAY_MAX)] | None = None
+    tokens_per_day: Annotated[int, Field(ge=0, le=TOKENS_PER_DAY_MAX)] | None = None
 
 
 class AgentNew(Taken):

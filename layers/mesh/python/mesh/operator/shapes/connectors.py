@@ -14,6 +14,7 @@ from mesh.kernel.limits import (
     ALLOW_HOSTS_MAX,
     CAP_ACTORS,
     CAP_CONVERSATIONS,
+    CAP_MAX,
     CAP_MESSAGES_PER_MINUTE,
     CAP_WAITING,
     OVERLAP_S_DEFAULT,
@@ -35,9 +36,9 @@ class EngagementBoth(Taken):
 class CapsBoth(Taken):
     """What a caller can make Mesh hold and do."""
 
-    conversations: Annotated[int, Field(ge=1, le=1_000_000)] = CAP_CONVERSATIONS
-    actors: Annotated[int, Field(ge=1, le=1_000_000)] = CAP_ACTORS
-    messages_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = CAP_MESSAGES_PER_MINUTE
+    conversations: Annotated[int, Field(ge=1, le=CAP_MAX)] = CAP_CONVERSATIONS
+    actors: Annotated[int, Field(ge=1, le=CAP_MAX)] = CAP_ACTORS
+    messages_per_minute: Annotated[int, Field(ge=1, le=CAP_MAX)] = CAP_MESSAGES_PER_MINUTE
     waiting: Annotated[int, Field(ge=1, le=10_000)] = CAP_WAITING
 
 
