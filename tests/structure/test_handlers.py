@@ -73,13 +73,17 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """Imports the handler with nothing in the environment, then builds the function as Lambda would."""
 
 
+ONLY_THE_LAYER = {"PYTHONPATH": str(layers.ROOT / "layers" / "mesh" / "python")}
+"""The environment of those processes: nothing, but this tree's code before an installed one."""
+
+
 @cache
 def loaded(name: str) -> frozenset[str]:
     """The modules that importing and building the function loads, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", START, name, json.dumps(SETTINGS)],
         cwd=FUNCTIONS / name,
-        env={},
+        env=ONLY_THE_LAYER,
         capture_output=True,
         text=True,
         check=False,
@@ -156,7 +160,7 @@ def test_a_model_connector_loads_its_own_way_to_its_api_alone(
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED, module],
-        env={"PYTHONPATH": str(layers.ROOT / "layers" / "mesh" / "python")},
+        env=ONLY_THE_LAYER,
         capture_output=True,
         text=True,
         check=False,
