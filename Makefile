@@ -14,6 +14,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.complete
 BASE_PYTHON ?= python3
 ENV ?=
+N ?=
 LOCKS := requirements/dev.txt
 
 .PHONY: help demo test test-runtime check synth bench simulate deploy lock layers clean env
@@ -49,8 +50,8 @@ synth: $(STAMP) ## Synthesize the CDK app for every environment, offline (build/
 bench: $(STAMP) ## Measure, print a table and write bench.json
 	@$(PY) -m tests.benchmarks
 
-simulate: $(STAMP) ## Run the simulation at length
-	@$(PY) -m pytest -q tests/simulation --exhaustive
+simulate: $(STAMP) ## Run the simulation at length: make simulate N=… draws so many schedules
+	@N=$(N) $(PY) -m pytest -q tests/simulation --exhaustive
 
 layers: $(STAMP) ## Build the Lambda layers from the lock, without Docker (build/layers)
 	@$(PY) -m infra.layers

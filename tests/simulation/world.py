@@ -28,18 +28,20 @@ from mesh.control.enablement import Enablement, Step
 from mesh.control.idempotency import Minting
 from mesh.control.installs import Installs, Wanted, Whole
 from mesh.control.instance_key import InstanceKeys
+from mesh.engine.thinking import Models
 from mesh.engine.watch import InlineWatch
 from mesh.kernel.clock import MINUTE_MS, Clock
 from mesh.kernel.ids import Ids
 from mesh.kernel.settings import Settings
 from mesh.records.agent import Limits, Model
-from mesh.records.install import Caps, Engagement, Install
+from mesh.records.install import Busy, Caps, Engagement, Install
 from mesh.security.signing import sign_inbound
 from mesh.storage import keys
 from mesh.storage.clients import Clients
 from mesh.storage.kms import KmsWrapper
 from mesh.storage.table import Table
 from mesh.storage.writes import update
+from mesh.tools.gate import Gate
 from tests.fakes.egress import ScriptedEgress
 from tests.fakes.system import CAUSE, URL, Made, SilentLog
 from tests.fakes.time import SeededRandom, SimulatedClock
@@ -135,6 +137,12 @@ class World:
     limits: Limits = field(default_factory=Limits)
     wrap: Wrap = lambda clients: clients
     handler: MakeHandler = build
+    model: Model = field(default_factory=Model)
+    models: Models | None = None
+    gate: Callable[[Table, Clock], Gate] | None = None
+    tools: tuple[str, ...] = ()
+    """What the agent may use."""
+    busy: Busy = Busy.QUEUE
     call_ms_max: int = 8
     watching: bool = True
     clock: SimulatedClock = field(default_factory=SimulatedClock)
@@ -206,6 +214,8 @@ class World:
             log=lambda _: self.log,
             metrics=lambda _: lambda _: None,
             watch=InlineWatch(self.clock),
+            models=self.models,
+            gate=self.gate,
         )
         return self.handler(name, ports)
 
@@ -217,8 +227,9 @@ class World:
             name="Ada",
             handle="ada",
             instructions="Be brief.",
-            model=Model(),
+            model=self.model,
             limits=self.limits,
+            tools=self.tools,
             cause=CAUSE,
             minting=self._minting(),
         )
@@ -242,7 +253,7 @@ class World:
                 name="Support",
                 delivery_url=url,
                 allow_hosts=(),
-                engagement=Engagement(),
+                engagement=Engagement(busy=self.busy),
                 caps=caps,
                 failure_replies=True,
             ),

@@ -33,7 +33,7 @@ class Gate:
     ) -> None:
         self._table = table
         self.definitions = definitions
-        self._handlers = handlers
+        self.handlers = handlers
 
     def conditions(self, agent_id: str, offer: Offer) -> list[Write]:
         """What must hold for a call on `offer`: the first of the writes that admit it, in the one
@@ -73,7 +73,7 @@ class Gate:
         failure, and not the tool's.
         """
         try:
-            return self._handlers[offer.definition.name](arguments, call)
+            return self.handlers[offer.definition.name](arguments, call)
         except (Refused, Conflict) as error:
             return Observation(kind=ObservationKind.FAILED, text=f"{error.code}: {error.message}")
         except Failed as failed:

@@ -1,0 +1,231 @@
+"""Owns runs that think, in the simulated world: a scripted model, tools with effects outside, and
+what must hold of what was done.
+
+Refuses a model with a memory: what it says is a function of what it is asked, so that a call that
+is made again says the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from infra.local.aws import Broken, Killed
+from mesh.kernel.clock import Clock
+from mesh.models.contract import ModelAnswer, ModelConnector, ModelRequest
+from mesh.records.agent import Limits, Model, ModelKind
+from mesh.storage import keys
+from mesh.storage.table import Table
+from mesh.tools.contract import Call, Definition, Handler, Observation, ObservationKind, Replay
+from mesh.tools.gate import Gate, gate_of
+from tests.fakes.model import results_of, says, use
+from tests.simulation.invariants import BrokenInvariantError
+from tests.simulation.receiver import always_ok
+from tests.simulation.world import World
+
+Row = dict[str, Any]
+Speak = Callable[[ModelRequest], ModelAnswer]
+"""What the model says to a request: a pure function, or a ModelFailure that it raises."""
+
+MODEL, TOOL = "model call", "tool call"
+TOKENS: Final = 110
+"""What one answer of `says` costs."""
+_ARGUMENTS: Final = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+TOOLS: Final = {
+    "look": Replay.OBSERVE,
+    "fetch": Replay.METERED,
+    "send": Replay.EFFECT,
+}
+DEFINITIONS: Final = {
+    name: Definition(
+        name=name, description=name, input_schema=_ARGUMENTS, replay=replay, package="outside"
+    )
+    for name, replay in TOOLS.items()
+}
+
+
+@dataclass
+class Outside:
+    """What is outside of Mesh: the model, and what tools do. Counts what reached it, and may be
+    where a worker dies."""
+
+    speak: Speak
+    asked: list[ModelRequest] = field(default_factory=list)
+    done: list[tuple[str, str, str, int]] = field(default_factory=list)
+    """Tool, run, call id and argument of each call that arrived."""
+    takes_s: float = 0
+    """How long each call takes."""
+    before: Callable[[str], None] = lambda _: None
+    after: Callable[[str], None] = lambda _: None
+    revoked_under_way: bool = False
+    """Whether something else revokes at any moment, so that a call may meet it on its way."""
+    world: World | None = None
+    void: set[str] = field(default_factory=set)
+    """Calls during which what they rest on was changed."""
+
+    def answer(self, request: ModelRequest, timeout_s: float) -> ModelAnswer:
+        """Implements `ModelConnector`."""
+        self.before(MODEL)
+        self.asked.append(request)
+        self._pass_time()
+        try:
+            return self.speak(request)
+        finally:
+            self.after(MODEL)
+
+    def gate(self, table: Table, clock: Clock) -> Gate:
+        """The gate over what ships and over what is outside."""
+        shipped = gate_of(table, clock)
+        handlers: Mapping[str, Handler] = {name: self._handler(name) for name in TOOLS}
+        return Gate(table, {**shipped.definitions, **DEFINITIONS}, {**shipped.handlers, **handlers})
+
+    def _handler(self, name: str) -> Handler:
+        def handle(arguments: Mapping[str, Any], call: Call) -> Observation:
+            self.before(TOOL)
+            self._look(name, call)
+            self.done.append((name, call.run_id, call.call_id, arguments["n"]))
+            self._pass_time()
+            self.after(TOOL)
+            if not self._enabled(name, call):
+                self.void.add(call.call_id)
+            return Observation(kind=ObservationKind.RESULT, text=f"{name} {arguments['n']} is done")
+
+        return handle
+
+    def _pass_time(self) -> None:
+        if self.world is not None:
+            self.world.clock.forward(self.takes_s)
+
+    def _enabled(self, name: str, call: Call) -> bool:
+        assert self.world is not None
+        return bool(self.world.rows()[keys.tool(call.agent_id, name)]["enabled"])
+
+    def _look(self, name: str, call: Call) -> None:
+        """What is objected to passes every `except Exception` of the system."""
+        try:
+            void = "nothing is done on an offer that is void"
+            _need(self.revoked_under_way or self._enabled(name, call), void, call)
+        except BrokenInvariantError as objection:
+            raise Broken(str(objection)) from objection
+
+
+def calls_then_done(*calls: tuple[str, int], tokens: tuple[int, int] = (100, 10)) -> Speak:
+    """Asks for `calls` at once, and answers once it was told of them."""
+
+    def speak(request: ModelRequest) -> ModelAnswer:
+        if results_of(request) or not calls:
+            return says("done", tokens=tokens)
+        uses = (use(name, f"c-{n}", n=n) for name, n in calls)
+        return says("let me see", *uses, tokens=tokens)
+
+    return speak
+
+
+def one_by_one(name: str, count: int) -> Speak:
+    """Asks for one call after the other."""
+
+    def speak(request: ModelRequest) -> ModelAnswer:
+        told = len(results_of(request))
+        return says("done") if told >= count else says("", use(name, f"c-{told}", n=told))
+
+    return speak
+
+
+def thinking(outside: Outside, *, limits: Limits = Limits(), **more: Any) -> World:
+    """A world whose agent thinks with `outside`, and may use its tools."""
+    connector: ModelConnector = outside
+    outside.world = world = World(
+        limits=limits,
+        model=Model(kind=ModelKind.OPENAI, name="m"),
+        models=lambda _: connector,
+        tools=(*TOOLS, "note", "conversation_search"),
+        **{"gate": outside.gate, "answers": always_ok, **more},
+    )
+    return world
+
+
+def _need(holds: bool, rule: str, detail: object) -> None:
+    if not holds:
+        raise BrokenInvariantError(rule, str(detail))
+
+
+def steps_of(world: World) -> list[Row]:
+    return [row for (_, sk), row in sorted(world.rows().items()) if sk.startswith("STEP#")]
+
+
+def check_deeds(world: World, outside: Outside) -> None:
+    """What must hold of everything that was done outside. Raises BrokenInvariantError."""
+    steps = {row["call_id"]: row for row in steps_of(world) if row.get("call_id")}
+    made: Counter[str] = Counter(call_id for _, _, call_id, _ in outside.done)
+    dear: Counter[tuple[str, str, int]] = Counter(
+        (name, run_id, n)
+        for name, run_id, _, n in outside.done
+        if TOOLS[name] is not Replay.OBSERVE
+    )
+    _need(max(dear.values(), default=0) <= 1, "what may be done once is not done twice", dear)
+    order: dict[str, list[int]] = {}
+    for name, run_id, _, n in outside.done:
+        if name == "send":
+            order.setdefault(run_id, []).append(n)
+    for sent in order.values():
+        _need(sent == sorted(sent), "effects are made in their order", sent)
+    for call_id in made:
+        _need(call_id in steps, "nothing is done without its step", call_id)
+        _need("replay" in steps[call_id], "what was refused is not done", steps[call_id])
+    for call_id in outside.void:
+        same = steps[call_id]["status"] != "completed"
+        _need(same, "what raced a revocation is withheld", steps[call_id])
+    ended = {
+        row["story"] for (_, sk), row in world.rows().items() if sk == "STORY" and "status" in row
+    }
+    for (pk, sk), row in world.rows().items():
+        if not sk.startswith("STEP#") or pk.partition("#")[2] not in ended or "call_id" not in row:
+            continue
+        story = world.rows()[pk, "STORY"]
+        if row["status"] == "running":
+            over = story["status"] in ("cancelled", "failed", "expired")
+            _need(over, "a call has an end", row)
+        if row["status"] == "completed":
+            _need(made[row["call_id"]] >= 1, "a result is of a call that was made", row)
+
+
+def check_told(outside: Outside, world: World) -> None:
+    """What is uncertain was told to the model as that."""
+    uncertain = [row for row in steps_of(world) if row["status"] == "uncertain"]
+    stories = {pk: row for (pk, sk), row in world.rows().items() if sk == "STORY"}
+    for row in uncertain:
+        if stories[row["pk"]]["status"] != "completed":
+            continue
+        told = [text for request in outside.asked for text in results_of(request)]
+        _need(any(text.startswith("uncertain:") for text in told), "uncertain is told", row)
+
+
+def check_meters(world: World) -> None:
+    """A run's budget of calls is kept, and each run that thinks is one turn of the day."""
+    limits = world.agent.limits
+    admitted: Counter[str] = Counter(row["pk"] for row in steps_of(world) if row.get("replay"))
+    most = max(admitted.values(), default=0)
+    _need(most <= limits.tool_calls, "calls of a run are bounded", admitted)
+
+
+def die_outside(outside: Outside, name: str, index: int, when: str) -> None:
+    """The worker dies at the n-th outside call of that name."""
+    count = 0
+
+    def at(what: str) -> None:
+        nonlocal count
+        count += what == name
+        if what == name and count == index:
+            raise Killed(f"{when} {name} {index}")
+
+    if when == "before":
+        outside.before = at
+    else:
+        outside.after = at
