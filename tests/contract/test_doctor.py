@@ -204,11 +204,51 @@ def set_webhook(patient: Patient, url: str, status: int) -> None:
     patient.api.ok("PUT", "/api/instance/settings", body)
 
 
+def narrowed(patient: Patient) -> None:
+    """The instance lets other hosts be called than the one that replies go to."""
+    settings(patient, allow_hosts=["other.example"])
+
+
+def widened(patient: Patient) -> None:
+    settings(patient, allow_hosts=["*.example"])
+
+
+def narrowed_for_models(patient: Patient) -> None:
+    model = {"kind": "openai", "name": "m", "base_url": "https://models.test/v1"}
+    patient.api.ok("PUT", "/api/agents/ada", {"model": model, "version": 1})
+    settings(patient, allow_hosts=["receiver.example"])
+
+
+def another_base_url(patient: Patient) -> None:
+    model = {"kind": "openai", "name": "m", "base_url": "https://receiver.example/v1"}
+    patient.api.ok("PUT", "/api/agents/ada", {"model": model, "version": 2})
+
+
+def settings(patient: Patient, **changed: Any) -> None:
+    """The instance's settings with these in the place of theirs, once they hold everywhere."""
+    stands = patient.api.ok("GET", "/api/instance/settings")
+    body = {"retention_days": None, "version": stands["version"]} | changed
+    patient.api.ok("PUT", "/api/instance/settings", body)
+    patient.system.clock.forward(2)
+
+
 MENDED: dict[str, tuple[Callable[[Patient], None], str, str, Callable[[Patient], None]]] = {
     "connector_held": (held, "warning", "mesh connector enable ins", enable),
     "connector_error": (failed_to_enable, "error", "mesh connector enable ins", enable),
     "delivery_paused": (paused_delivery, "error", "mesh connector resume-delivery ins", resume),
     "replies_dead": (gave_up, "warning", "mesh outbox replay --connector ins", replay),
+    "delivery_url_refused": (
+        narrowed,
+        "error",
+        "mesh connector update ins --delivery-url URL",
+        widened,
+    ),
+    "model_url_refused": (
+        narrowed_for_models,
+        "error",
+        "mesh agent update ada --model-base-url URL",
+        another_base_url,
+    ),
     "overlap_open": (rotated, "note", "mesh connector end-overlap ins", end_overlap),
     "agent_paused": (pause_agent, "note", "mesh agent resume ada", resume_agent),
     "model_key_missing": (

@@ -223,6 +223,29 @@ def test_an_enabling_under_a_list_that_its_url_does_not_pass_ends_in_error(
     assert (enabled["state"], "allowlist" in enabled["state_reason"]) == ("error", True)
 
 
+def test_a_narrower_list_bars_no_change_of_anything_but_the_address(instance: Instance) -> None:
+    """Whoever has to keep an actor out, or to lower a limit, cannot be told to mend a URL first."""
+    api, connectors = instance.operator, "/api/agents/ada/connectors"
+    body = {"kind": "generic", "delivery_url": URL}
+    made = api.ok("POST", connectors, body)
+    model = {"kind": "openai", "name": "m", "base_url": "https://models.example/v1"}
+    instance.admin.ok("PUT", "/api/agents/ada", {"model": model, "version": 1})
+    instance.put(allow_hosts=["other.example"])
+    instance.system.clock.forward(2)
+    one = f"/api/connectors/{made['install_id']}"
+    engagement = {"deny_actors": ["u-42"]}
+    put = api.ok("PUT", one, {"name": "x", "engagement": engagement, "version": 1})
+    assert (put["engagement"]["deny_actors"], put["version"]) == (["u-42"], 2)
+    limits = {"limits": {"runs_at_once": 1}, "model": model, "version": 2}
+    assert api.ok("PUT", "/api/agents/ada", limits)["limits"]["runs_at_once"] == 1
+    moved = {"name": "x", "delivery_url": f"{URL}/2", "version": 2}
+    assert error_of(api("PUT", one, moved)) == "invalid_request"
+    moved = {"name": "x", "allow_hosts": ["receiver.example"], "version": 2}
+    assert error_of(instance.admin("PUT", one, moved)) == "invalid_request"
+    other = {"model": model | {"base_url": "https://models.example/v2"}, "version": 3}
+    assert error_of(instance.admin("PUT", "/api/agents/ada", other)) == "invalid_request"
+
+
 # ---- model keys
 
 

@@ -163,9 +163,13 @@ def test_a_replay_waits_while_the_connector_is_disabled_and_goes_on_by_itself() 
     job = instance.operator.ok("POST", path_of(made, "replay"))
     instance.system.run(600)
     assert (job_of(instance, job)["status"], job_of(instance, job)["done"]) == ("running", 0)
+    assert job_of(instance, job)["reason"] == (
+        f"the connector is disabled. Then: mesh connector enable {made.install_id}"
+    )
     instance.operator.ok("POST", f"/api/connectors/{made.install_id}/enable")
     instance.system.run(120)
-    assert (job_of(instance, job)["status"], len(replays(instance))) == ("done", 2)
+    shown = job_of(instance, job)
+    assert (shown["status"], shown["reason"], len(replays(instance))) == ("done", None, 2)
 
 
 def test_a_replay_of_a_connector_that_is_deleted_meanwhile_fails_and_says_so() -> None:

@@ -49,3 +49,11 @@ def test_standard_input_is_bounded_too(mesh: Line, api: Api, piped: Callable[[st
     code, _, err = mesh("vault", "set", "pw", "--agent", "ada", "--value-stdin")
     assert (code, api.requests) == (2, [])
     assert one_line(err) == "mesh: standard input is too large: at most 8 MiB are read\n"
+
+
+def test_a_token_that_nobody_can_be_asked_for_is_read_by_the_option_that_is_named(
+    mesh: Line, piped: Callable[[str], None]
+) -> None:
+    piped("")
+    code, _, err = mesh("login")
+    assert (code, "--token-stdin" in one_line(err)) == (2, True)

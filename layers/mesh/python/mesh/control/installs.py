@@ -244,12 +244,13 @@ class Installs:
 
         Raises Invalid, Conflict `version_conflict`, Failed.
         """
+        url = None if isinstance(wanted.delivery_url, Keep) else wanted.delivery_url
         if self._keeps(install, wanted):
+            # A saved URL is judged by a list that changes with it, and else let be: the instance's
+            # list may have come between, and must not bar a change that keeps an actor out, say.
             url = None
-            if install.delivery_url is not None:
+            if install.delivery_url is not None and wanted.allow_hosts != install.allow_hosts:
                 url = open_delivery_url(self._keys.current(), install)
-        else:
-            url = None if isinstance(wanted.delivery_url, Keep) else wanted.delivery_url
         self._host(url, wanted.allow_hosts)
         if install.version != version:
             raise version_conflict(install.version)
@@ -318,7 +319,7 @@ class Installs:
 
     @staticmethod
     def _keeps(install: Install, wanted: Wanted) -> bool:
-        """Whether the saved URL stays. It is judged again, because the list may have changed."""
+        """Whether the saved URL stays."""
         url = wanted.delivery_url
         return isinstance(url, Keep) or (url is not None and url == install.delivery_shown)
 

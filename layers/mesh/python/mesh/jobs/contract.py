@@ -23,6 +23,8 @@ class Progress:
     """How many things this step has done."""
     wait_s: int = 0
     """How long the next step is not to begin: work in flight has to end first."""
+    waits: str | None = None
+    """What it waits for, in words for people; shown until its next step."""
     failed: str | None = None
     """Why the job cannot be ended, in words for people; it is `failed` then, and stays where it
     is."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from mesh.control.installs import Installs
+from mesh.control.installs import Installs, Whole
 from mesh.control.rows import record_of
 from mesh.jobs.contract import Progress
 from mesh.kernel.clock import Clock
@@ -96,17 +96,17 @@ class ReplayEntries:
             return Progress(
                 place=None, failed="the connector was deleted, or its delivery URL was removed"
             )
-        if (
-            whole.install.state is not InstallState.ENABLED
-            or whole.endpoint.state is EndpointState.PAUSED
-        ):
-            return Progress(place=job.place, wait_s=DELIVERY_LOOK_AGAIN_S)
+        held = _held(whole)
+        if held is not None:
+            return Progress(place=job.place, wait_s=DELIVERY_LOOK_AGAIN_S, waits=held)
         untried = self._untried(place.untried)
         if len(untried) > REPLAYS_WAITING_MAX:
             waits = _kept(msgspec.structs.replace(place, untried=untried))
             goes_out = whole.endpoint.state is EndpointState.OK
             wait_s = REPLAYS_LOOK_AGAIN_S if goes_out else DELIVERY_LOOK_AGAIN_S
-            return Progress(place=waits, wait_s=wait_s)
+            return Progress(
+                place=waits, wait_s=wait_s, waits="the replays so far are not tried yet"
+            )
         page = _Page(self._table, job, chosen, place)
         ordered: list[str] = []
         for conversation_id, entry in page:
@@ -161,7 +161,12 @@ class DiscardEntries:
         for conversation_id in freed:
             self._bell.delivery(conversation_id)
         if in_flight:
-            return Progress(place=job.place, done=done, wait_s=DISCARDS_LOOK_AGAIN_S)
+            return Progress(
+                place=job.place,
+                done=done,
+                wait_s=DISCARDS_LOOK_AGAIN_S,
+                waits="an attempt is in flight",
+            )
         return Progress(place=page.place(), done=done)
 
     def _discard(self, conversation_id: str, entry: Entry) -> bool:
@@ -175,6 +180,16 @@ class DiscardEntries:
         except ConditionFailed:
             return False
         return True
+
+
+def _held(whole: Whole) -> str | None:
+    """What of the connector keeps its replies from being sent, and what lets them go."""
+    install_id = whole.install.install_id
+    if whole.install.state is not InstallState.ENABLED:
+        return f"the connector is {whole.install.state}. Then: mesh connector enable {install_id}"
+    if whole.endpoint.state is EndpointState.PAUSED:
+        return f"delivery is paused. Then: mesh connector resume-delivery {install_id}"
+    return None
 
 
 def _replayed_since(entry: Entry, at_ms: int) -> bool:

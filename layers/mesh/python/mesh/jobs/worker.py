@@ -86,6 +86,7 @@ class JobWorker:
             wait_ms = progress.wait_s * 1000
             changes |= {
                 "place": dict(progress.place or {}),
+                "reason": progress.waits,
                 "due_pk": keys.due(job.job_id),
                 "due_at": now + wait_ms + DUE_AFTER_MS,
             }

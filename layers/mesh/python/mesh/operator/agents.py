@@ -100,7 +100,7 @@ def _put(call: Call, agent: Agent, body: AgentPut) -> Answer:
         name=body.name or agent.slug,
         handle=body.handle or agent.slug,
         instructions=body.instructions,
-        model=_model(call, body.model, agent.model.base_url),
+        model=_model(call, body.model, agent.model),
         limits=_limits(body.limits),
         retention_days=body.retention_days,
         cause=call.cause,
@@ -174,11 +174,13 @@ def _limits(taken: LimitsTaken) -> Limits:
     return Limits(**taken.model_dump())
 
 
-def _model(call: Call, taken: ModelTaken, stands: str | None) -> Model:
-    """The model that was asked for. `stands` is the base URL that is saved."""
-    if taken.base_url is not None:
+def _model(call: Call, taken: ModelTaken, stands: Model | None) -> Model:
+    """The model that was asked for. A base URL that is saved (`stands`) is not judged again: the
+    instance's list may have changed since, and must not bar a change of something else."""
+    saved = (None, None) if stands is None else (stands.kind, stands.base_url)
+    if taken.base_url is not None and (taken.kind, taken.base_url) != saved:
         _check_base_url(call, taken)
-    if taken.base_url != stands and call.principal.role is not OperatorRole.ADMIN:
+    if taken.base_url != saved[1] and call.principal.role is not OperatorRole.ADMIN:
         raise Refused("forbidden", "only an admin sets a model's base_url")
     return Model(kind=taken.kind, name=taken.name, base_url=taken.base_url)
 

@@ -68,7 +68,9 @@ def _agents(plane: ControlPlane, slug: str, after: str) -> tuple[list[FindingSho
             slug = agent.slug if agent is not None else last or ""
             if agent is not None:
                 today = read_days(plane.deps.table, [agent], plane.deps.clock.now_ms())
-                found += check_agent(agent, kinds, today.get(agent.agent_id, Day()))
+                base_url = agent.model.base_url
+                refusal = None if base_url is None else plane.judge(base_url, ())
+                found += check_agent(agent, kinds, today.get(agent.agent_id, Day()), refusal)
         if agent is None:  # it was deleted meanwhile
             after = ""
             continue

@@ -52,7 +52,7 @@ class Job(Mark, frozen=True, kw_only=True):
     """How many things it has done; what counts as one is the kind's."""
     status: JobStatus = JobStatus.RUNNING
     reason: str | None = None
-    """Why it failed, or what it passed over; for people."""
+    """Why it failed, or what it waits for; for people."""
     actor: str
     """The operator who ordered it."""
     request_id: str

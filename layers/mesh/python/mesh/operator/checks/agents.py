@@ -11,15 +11,16 @@ from mesh.operator.shapes.doctor import FindingShown
 from mesh.records.agent import Agent, ModelKind
 from mesh.records.install import AgentStatus
 from mesh.records.running import Day
+from mesh.security.urls import Refusal
 
 
 def check_agent(
-    agent: Agent, instance_kinds: Collection[ModelKind], today: Day
+    agent: Agent, instance_kinds: Collection[ModelKind], today: Day, refusal: Refusal | None
 ) -> Iterator[FindingShown]:
     """What is wrong with an agent.
 
     `instance_kinds`: the models that the instance has keys for. `today`: what it used of its
-    budgets.
+    budgets. `refusal`: of its model's base URL, where the guard would not call it.
     """
     yield from _budgets(agent, today)
     if agent.status is AgentStatus.PAUSED:
@@ -36,6 +37,13 @@ def check_agent(
             agent.slug,
             f"the agent thinks with {model.kind}, and no model of it is named",
             f"mesh agent update {agent.slug} --model-name NAME",
+        )
+    if refusal is not None:
+        yield error(
+            "model_url_refused",
+            agent.slug,
+            f"its model's base_url is not called: {refusal.detail}",
+            f"mesh agent update {agent.slug} --model-base-url URL",
         )
     # A server of one's own may ask for no key; a provider's own never does without.
     own = model.base_url is not None

@@ -37,7 +37,7 @@ def check_connector(
     now = plane.deps.clock.now_ms()
     yield from _state(whole, now)
     if key is not None:
-        yield from _sealed(whole, key, now)
+        yield from _sealed(plane, whole, key, now)
     yield from _age(whole, now)
     yield from _delivery(whole, dead, now)
     yield from _callers(plane, whole, now)
@@ -75,7 +75,9 @@ def _state(whole: Whole, now: int) -> Iterator[FindingShown]:
             return
 
 
-def _sealed(whole: Whole, key: InstanceKey, now: int) -> Iterator[FindingShown]:
+def _sealed(
+    plane: ControlPlane, whole: Whole, key: InstanceKey, now: int
+) -> Iterator[FindingShown]:
     install = whole.install
     try:
         open_secrets(key, install.install_id, whole.secrets, now)
@@ -86,15 +88,21 @@ def _sealed(whole: Whole, key: InstanceKey, now: int) -> Iterator[FindingShown]:
             "its signing secret does not open: the row was moved or damaged",
             f"mesh connector rotate {install.install_id} --overlap 0s --force",
         )
+    mend = f"mesh connector update {install.install_id} --delivery-url URL"
     try:
-        open_delivery_url(key, install)
+        url = open_delivery_url(key, install)
     except Failed:
         yield error(
             "delivery_url_unopenable",
             install.install_id,
             "its delivery URL does not open: the row was moved or damaged",
-            f"mesh connector update {install.install_id} --delivery-url URL",
+            mend,
         )
+        return
+    refusal = None if url is None else plane.judge(url, install.allow_hosts)
+    if refusal is not None:
+        text = f"its delivery URL is not called: {refusal.detail}; replies die of it"
+        yield error("delivery_url_refused", install.install_id, text, mend)
 
 
 def _age(whole: Whole, now: int) -> Iterator[FindingShown]:

@@ -175,7 +175,7 @@ def login(invocation: Invocation, *, token_stdin: bool) -> None:
     if invocation.token_file is not None:
         token = target.find(url, invocation.token_file, invocation.environ).token
     else:
-        token = target.checked_token(read_secret(token_stdin, "operator token"))
+        token = target.checked_token(read_secret(token_stdin, "operator token", "--token-stdin"))
     try:
         where = target.Target(checked_url(url), token)
     except BadUrlError as error:

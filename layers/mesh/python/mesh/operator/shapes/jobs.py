@@ -16,7 +16,7 @@ class JobShown(Shown):
     target: str
     status: Literal["running", "done", "failed"]
     reason: str | None
-    """Why it failed."""
+    """Why it failed, or what it waits for."""
     done: int
     """How many things it has done so far."""
     started_at: Time
