@@ -3,15 +3,11 @@ told to the model, and nothing is done twice."""
 
 from __future__ import annotations
 
-import itertools
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from infra.local.aws import Killed
-from infra.local.aws.local import When
 from mesh.control.tools import ToolBindings
 from mesh.models.contract import (
     ModelAnswer,
@@ -275,38 +271,3 @@ def test_everything_from_outside_reaches_the_model_in_a_frame() -> None:
     number = scene.model.asked[0].system.split("[[mesh:")[1][:16]
     for result in results_of(scene.model.asked[-1])[1:]:
         assert result.startswith(f"[[mesh:{number} result tool=")
-
-
-# ---- crashes
-
-
-@pytest.mark.behaviour("admission:repeat", "engine:effect-boundary")
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_whatever_dies_no_effect_is_made_twice(when: When) -> None:
-    def once(request: ModelRequest) -> ModelAnswer:
-        return says("done") if results_of(request) else says("", note("one"))
-
-    uncertain = explored = 0
-    for call in itertools.count(1):
-        scene = Scene(once)
-        scene.say("hello")
-        scene.system.aws.kill_at(call, when, "turn_worker")
-        with suppress(Killed):
-            scene.system.settle()
-        if scene.system.aws.spared():
-            break
-        explored += 1
-        for _ in range(10):
-            if scene.replies():
-                break
-            scene.system.run(60, step_s=30)
-        made = scene.system.rows("NOTE#")
-        (step,) = [row for row in scene.steps() if row["kind"] == "tool"]
-        assert (len(made), step["status"]) in ((1, "completed"), (1, "uncertain"), (0, "uncertain"))
-        assert [row["version"] for row in made] == [1] * len(made)
-        assert {reply["body"] for reply in scene.replies()} == {"done"}
-        if step["status"] == "uncertain":
-            assert results_of(scene.model.asked[-1])[0].startswith("uncertain:")
-            uncertain += 1
-    assert explored > 12
-    assert uncertain, "one of the deaths is between the mark and the result"

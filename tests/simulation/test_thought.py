@@ -15,10 +15,12 @@ from infra.local.aws import Faults
 from mesh.control.audit import AuditTrail
 from mesh.control.tools import ToolBindings
 from mesh.models.contract import ModelAnswer, ModelFailure, ModelFailureKind, ModelRequest
+from mesh.outbox.commit import Commit
 from mesh.records.agent import Limits
 from mesh.records.install import Busy
 from mesh.storage import keys
 from mesh.storage.conversations import read_head
+from mesh.tools.gate import Gate
 from tests.fakes.model import says
 from tests.simulation.conftest import CRASH_POINTS, SCHEDULES
 from tests.simulation.deaths import SECONDS_MAX, Place, die_at
@@ -34,6 +36,7 @@ from tests.simulation.thought import (
     check_meters,
     check_told,
     die_outside,
+    notes,
     one_by_one,
     steps_of,
     thinking,
@@ -70,8 +73,6 @@ def disable(world: World) -> None:
 
 def cancel(world: World) -> None:
     """The head is cancelled, by the writes that the operator's route makes."""
-    from mesh.outbox.commit import Commit
-
     commit = Commit(world.table, world.clock, world.random, 90)
     conversation_id = keys.conversation_id(world.made.install_id, "A")
     head = read_head(world.table, conversation_id)
@@ -96,6 +97,7 @@ def throttled_once() -> Speak:
 SCENARIOS = {
     "plain": Scenario(calls_then_done),
     "one tool": Scenario(lambda: calls_then_done(("send", 1))),
+    "a note": Scenario(lambda: notes),
     "several at once": Scenario(lambda: calls_then_done(("look", 1), ("fetch", 2), ("look", 3))),
     "effects in order": Scenario(
         lambda: calls_then_done(("send", 1), ("look", 2), ("send", 3)),
@@ -119,6 +121,9 @@ SCENARIOS = {
     "cancelled meanwhile": Scenario(
         lambda: calls_then_done(("send", 1), ("send", 2)), meanwhile=cancel, plain=False
     ),
+    "cancelled while it thinks": Scenario(
+        lambda: calls_then_done(("send", 1)), meanwhile=cancel, at=MODEL, plain=False
+    ),
     "disabled under way": Scenario(
         lambda: calls_then_done(("send", 1), ("send", 2)), meanwhile=disable
     ),
@@ -133,8 +138,8 @@ SCENARIOS = {
 }
 
 
-def made_of(scenario: Scenario, **more: Any) -> tuple[World, Outside]:
-    outside = Outside(scenario.speak(), takes_s=scenario.takes_s)
+def made_of(scenario: Scenario, kind: type[Gate] = Gate, **more: Any) -> tuple[World, Outside]:
+    outside = Outside(scenario.speak(), kind=kind, takes_s=scenario.takes_s)
     return thinking(outside, limits=scenario.limits, **scenario.world | more), outside
 
 
@@ -168,7 +173,10 @@ def check(scenario: Scenario, world: World, outside: Outside) -> None:
     check_deeds(world, outside)
     check_told(outside, world)
     check_meters(world)
-    stories = [row for (_, sk), row in world.rows().items() if sk == "STORY"]
+    rows = world.rows()
+    kept = [row["version"] for (_, sk), row in rows.items() if sk.startswith("NOTE#")]
+    assert kept in ([], [1])
+    stories = [row for (_, sk), row in rows.items() if sk == "STORY"]
     assert len(stories) == len(scenario.talk)
     assert all(row["status"] in ("completed", "failed", "cancelled") for row in stories)
     if scenario.limits.turns_per_day is not None:
@@ -198,8 +206,8 @@ def places_of(scenario: Scenario) -> list[Place]:
     return [Place(index, name, when) for index, name in found for when in ("before", "after")]
 
 
-def run_with_death(scenario: Scenario, place: Place) -> tuple[World, Outside]:
-    world, outside = made_of(scenario)
+def run_with_death(scenario: Scenario, place: Place, **more: Any) -> tuple[World, Outside]:
+    world, outside = made_of(scenario, **more)
     if place.name in (MODEL, TOOL):
         die_outside(outside, place.name, place.index, place.when)
     else:
@@ -214,6 +222,7 @@ def run_with_death(scenario: Scenario, place: Place) -> tuple[World, Outside]:
     return world, outside
 
 
+@pytest.mark.behaviour("admission:repeat", "engine:effect-boundary")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_death_anywhere_in_a_run_loses_nothing_and_does_nothing_twice(
     name: str, record_property: Callable[[str, object], None]
@@ -227,7 +236,7 @@ def test_a_death_anywhere_in_a_run_loses_nothing_and_does_nothing_twice(
         uncertain += any(step["status"] == "uncertain" for step in steps_of(world))
     record_property(CRASH_POINTS, len(found))
     assert len(found) > 40
-    if name in ("one tool", "effects in order", "steps spent"):
+    if name in ("one tool", "a note", "effects in order", "steps spent"):
         assert uncertain >= 2, "a death on either side of the effect leaves it uncertain"
 
 
@@ -243,6 +252,7 @@ def schedule(seed: int, **more: Any) -> None:
     world, outside = made_of(
         scenario, seed=seed, faults=faults, skew_ms=dice.choice((0, 0, 5_000)), **more
     )
+    outside.raced = True
     trouble = Trouble(
         kill=0.02, kills_max=2, stall=0.03, stalls_max=3, stall_s=dice.choice((80, 400)), lose=0.05
     )

@@ -60,12 +60,13 @@ class Outside:
     asked: list[ModelRequest] = field(default_factory=list)
     done: list[tuple[str, str, str, int]] = field(default_factory=list)
     """Tool, run, call id and argument of each call that arrived."""
+    kind: type[Gate] = Gate
     takes_s: float = 0
     """How long each call takes."""
     before: Callable[[str], None] = lambda _: None
     after: Callable[[str], None] = lambda _: None
-    revoked_under_way: bool = False
-    """Whether something else revokes at any moment, so that a call may meet it on its way."""
+    raced: bool = False
+    """Whether a worker may stand still between the admission of a call and the call itself."""
     world: World | None = None
     void: set[str] = field(default_factory=set)
     """Calls during which what they rest on was changed."""
@@ -84,7 +85,9 @@ class Outside:
         """The gate over what ships and over what is outside."""
         shipped = gate_of(table, clock)
         handlers: Mapping[str, Handler] = {name: self._handler(name) for name in TOOLS}
-        return Gate(table, {**shipped.definitions, **DEFINITIONS}, {**shipped.handlers, **handlers})
+        return self.kind(
+            table, {**shipped.definitions, **DEFINITIONS}, {**shipped.handlers, **handlers}
+        )
 
     def _handler(self, name: str) -> Handler:
         def handle(arguments: Mapping[str, Any], call: Call) -> Observation:
@@ -109,9 +112,13 @@ class Outside:
 
     def _look(self, name: str, call: Call) -> None:
         """What is objected to passes every `except Exception` of the system."""
+        if self.raced:
+            return
+        assert self.world is not None
+        story = self.world.rows()["STORY#" + call.run_id.removeprefix("run_"), "STORY"]
         try:
-            void = "nothing is done on an offer that is void"
-            _need(self.revoked_under_way or self._enabled(name, call), void, call)
+            _need(self._enabled(name, call), "nothing is done on an offer that is void", call)
+            _need(story["status"] == "queued", "nothing is done for a run that is over", story)
         except BrokenInvariantError as objection:
             raise Broken(str(objection)) from objection
 
@@ -126,6 +133,13 @@ def calls_then_done(*calls: tuple[str, int], tokens: tuple[int, int] = (100, 10)
         return says("let me see", *uses, tokens=tokens)
 
     return speak
+
+
+def notes(request: ModelRequest) -> ModelAnswer:
+    """Makes a note, which must not be there yet."""
+    if results_of(request):
+        return says("done")
+    return says("", use("note", "c-1", name="hours", text="open from nine", version=0))
 
 
 def one_by_one(name: str, count: int) -> Speak:
@@ -192,7 +206,7 @@ def check_deeds(world: World, outside: Outside) -> None:
         if row["status"] == "running":
             over = story["status"] in ("cancelled", "failed", "expired")
             _need(over, "a call has an end", row)
-        if row["status"] == "completed":
+        if row["status"] == "completed" and row["tool"] in TOOLS:
             _need(made[row["call_id"]] >= 1, "a result is of a call that was made", row)
 
 

@@ -29,7 +29,7 @@ from mesh.control.idempotency import Minting
 from mesh.control.installs import Installs, Wanted, Whole
 from mesh.control.instance_key import InstanceKeys
 from mesh.engine.thinking import Models
-from mesh.engine.watch import InlineWatch
+from mesh.engine.watch import InlineWatch, Watch as CallWatch
 from mesh.kernel.clock import MINUTE_MS, Clock
 from mesh.kernel.ids import Ids
 from mesh.kernel.settings import Settings
@@ -143,6 +143,8 @@ class World:
     tools: tuple[str, ...] = ()
     """What the agent may use."""
     busy: Busy = Busy.QUEUE
+    calls: CallWatch | None = None
+    """How calls under way are watched; left out, one after the other."""
     call_ms_max: int = 8
     watching: bool = True
     clock: SimulatedClock = field(default_factory=SimulatedClock)
@@ -213,7 +215,7 @@ class World:
             egress=lambda _: self.egress,
             log=lambda _: self.log,
             metrics=lambda _: lambda _: None,
-            watch=InlineWatch(self.clock),
+            watch=self.calls or InlineWatch(self.clock),
             models=self.models,
             gate=self.gate,
         )
