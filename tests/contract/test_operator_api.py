@@ -26,6 +26,7 @@ WITH_TOKEN = [route for route in ROUTES if route.needs is not Needs.NOTHING]
 NO_EFFECT = {"planConnector", "simulateMessage"}
 """What is posted and changes nothing."""
 NOT_THERE = {"slug": "nobody", "id": "ins_" + "0" * 26, "name": "nothing", "kind": "nothing"}
+NOT_THERE["place"] = "everywhere"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
 
 
@@ -214,7 +215,7 @@ def test_a_name_that_no_key_could_hold_is_not_there(
 ) -> None:
     for name in ("x" * 3000, "a%23b", "%00", "..", "opr_" + "0" * 2000, "%F0%9F%A6%8A"):
         response = shared.admin(
-            route.method, path_of(route, slug=name, id=name, name=name, kind=name)
+            route.method, path_of(route, slug=name, id=name, name=name, kind=name, place=name)
         )
         assert response.status == 404
 

@@ -7,6 +7,11 @@ from typing import Any
 
 import pytest
 
+from mesh.control.notes import counted
+from mesh.control.rows import item_of
+from mesh.records.note import Note
+from mesh.storage import keys
+from mesh.storage.writes import put
 from tests.fakes.operators import admin, error_of, minted
 from tests.fakes.system import Made, System
 
@@ -146,3 +151,60 @@ def test_a_search_finds_nothing_of_another_install(instance: Instance) -> None:
         text = instance.operator.ok("POST", f"{TOOLS}/conversation_search/probe", body)["text"]
         assert f"alpha in the {word}" in text
         assert f"alpha in the {absent}" not in text
+
+
+# ---- notes
+
+
+def noted(instance: Instance, made: Made, name: str = "hours") -> str:
+    """A note of an install's, as a run would have left it; its path."""
+    install = instance.system.install(made.install_id)
+    note = Note(
+        name=name,
+        text="open from nine",
+        version=1,
+        agent_id=install.agent_id,
+        install_id=made.install_id,
+        conversation_id="conv_" + "0" * 26,
+        run_id="run_" + "0" * 26,
+        created_at=1,
+        updated_at=1,
+    )
+    table = instance.system.table
+    table.write(put(keys.note(install.agent_id, made.install_id, name), item_of(note)))
+    table.write(counted(install.agent_id, made.install_id, 1))
+    return f"{made.install_id}/{name}"
+
+
+def test_anothers_note_is_not_there_whoever_asks(instance: Instance) -> None:
+    instance.admin.ok("POST", "/api/agents", {"slug": "eve"})
+    theirs, ours = instance.install("eve"), instance.install()
+    path, own = noted(instance, theirs), noted(instance, ours)
+    query = f"?install_id={theirs.install_id}"
+    for api in (instance.operator, instance.admin):
+        assert api("GET", f"/api/agents/bob/notes{query}").status == 404
+        assert api("DELETE", f"/api/agents/bob/notes/{path}").status == 404
+        for way in ("widen", "narrow"):
+            answer = api("POST", f"/api/agents/bob/notes/{path}/{way}", {"version": 1})
+            assert (answer.status, error_of(answer)) == (404, "not_found")
+    assert instance.operator("GET", f"/api/agents/eve/notes{query}").status == 404
+    assert instance.operator("DELETE", f"/api/agents/eve/notes/{path}").status == 404
+    assert len(instance.system.rows("NOTE#")) == 2
+    assert instance.operator("DELETE", f"/api/agents/bob/notes/{own}").status == 204
+
+
+def test_a_viewer_reads_notes_and_changes_none(instance: Instance) -> None:
+    made = instance.install()
+    path = f"/api/agents/bob/notes/{noted(instance, made)}"
+    (shown,) = instance.viewer.ok("GET", f"/api/agents/bob/notes?install_id={made.install_id}")[
+        "items"
+    ]
+    assert (shown["name"], shown["text"], shown["everywhere"]) == ("hours", "open from nine", False)
+    assert instance.viewer("DELETE", path).status == 403
+    assert instance.viewer("POST", f"{path}/widen", {"version": 1}).status == 403
+    for body in ({}, {"version": "1"}, {"version": -1}, {"version": 1, "text": "x"}):
+        assert instance.operator("POST", f"{path}/widen", body).status == 422
+    for place in ("*", "EVERYWHERE", "ins_x", made.install_id.lower()):
+        assert instance.operator("DELETE", f"/api/agents/bob/notes/{place}/hours").status == 404
+    bad = instance.viewer("GET", "/api/agents/bob/notes?install_id=*")
+    assert (bad.status, error_of(bad)) == (422, "invalid_request")

@@ -258,3 +258,34 @@ def test_settings_and_conversations_are_asked_for_apart(two: Instances) -> None:
     assert code == 2
     api: Api = line.api
     assert api.system.rows("AUDIT") == []
+
+
+def test_the_tools_that_an_agent_may_use_go_with_it_and_its_notes_do_not(two: Instances) -> None:
+    two.here.ok("tool", "disable", "note", "--agent", "ada")
+    document = exported(two.here)
+    assert document["tools"] == {"conversation_search": True, "note": False}
+    assert "notes" not in document
+    two.file.write_text(json.dumps(document))
+    out = two.there.ok("agent", "apply", str(two.file), "--slug", "eve", "--dry-run")
+    assert out.splitlines() == ["create agent eve", "update tool note at version 1: enabled"]
+    two.there.ok("agent", "apply", str(two.file), "--slug", "eve")
+    assert exported(two.there, "eve")["tools"] == document["tools"]
+    two.file.write_text(json.dumps(document | {"tools": {"note": True, "of_later": False}}))
+    two.there.ok("agent", "apply", str(two.file), "--slug", "eve")
+    assert exported(two.there, "eve")["tools"]["note"] is True
+    del document["tools"]
+    two.file.write_text(json.dumps(document))
+    assert two.there.ok("agent", "apply", str(two.file), "--slug", "eve").startswith("eve matches")
+
+
+def test_a_tool_that_the_other_instance_does_not_have_stops_where_it_is_told(
+    two: Instances,
+) -> None:
+    document = exported(two.here) | {"tools": {"of_later": True}}
+    two.file.write_text(json.dumps(document))
+    code, _, err = two.there("agent", "apply", str(two.file))
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert "update tool of_later at version 0: enabled" in err
+    two.file.write_text(json.dumps(document | {"tools": {"note": "yes"}}))
+    code, _, err = two.there("agent", "apply", str(two.file))
+    assert (code, "tools.note" in err) == (2, True)

@@ -80,3 +80,16 @@ def test_only_so_many_problems_are_told() -> None:
         "properties": {f"p{n}": {"type": "string"} for n in range(30)},
     }
     assert len(problems(schema, {f"p{n}": n for n in range(30)})) == 5
+
+
+def test_a_pattern_ends_where_it_says() -> None:
+    schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"name": {"type": "string", "pattern": "^[a-z]+$"}},
+    }
+    assert problems(schema, {"name": "abc"}) == []
+    for name in ("abc\n", "abc\n\n", "Abc", ""):
+        assert problems(schema, {"name": name}) == ["name: does not fit the rule pattern"]
+    escaped = {"type": "object", "properties": {"price": {"type": "string", "pattern": r"\$"}}}
+    assert problems(escaped, {"price": "5 $ each"}) == []

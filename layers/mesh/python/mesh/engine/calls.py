@@ -180,6 +180,7 @@ class Calls:
             install_id=self._of.install_id,
             conversation_id=self._of.conversation_id,
             before=self._of.before,
+            order=self._of.order,
         )
         try:
             return self._gate.make(offer, json.loads(step.arguments or "{}"), call)

@@ -52,6 +52,8 @@ class Materials:
     run_id: str
     before: int
     """The order key of the message that is answered."""
+    order: int
+    """The order key under which the run waits; lower where it answers later messages too."""
     lines: Sequence[Line]
     notes: Sequence[Note]
     started_at: int

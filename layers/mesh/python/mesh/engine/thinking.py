@@ -99,6 +99,7 @@ class Thinking:
             conversation_id=conversation.conversation_id,
             run_id=f"run_{pending.story}",
             before=pending.last_order,
+            order=pending.order,
             lines=lines,
             notes=self._notes(agent, pending.install_id),
             started_at=pending.first_leased_at or self._clock.now_ms(),

@@ -75,9 +75,9 @@ class DeleteAgent:
             if not found:
                 return Progress(place={"phase": "conversations"})
             return Progress(place={"phase": "installs", "install": found[0]["install_id"]})
+        self._remove(job, install_id)  # from here on nothing is noted there
         if not self._emptied(keys.notes(agent_id, install_id), ""):
             return Progress(place=job.place)
-        self._remove(job, install_id)
         if not self._forgetting.counts(install_id):
             return Progress(place=job.place)
         self._forgetting.install(install_id, job.started_at)

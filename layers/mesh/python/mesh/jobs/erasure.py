@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mesh.control.notes import NoteErasure
 from mesh.control.rows import record_of
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed, Phase
@@ -63,6 +64,7 @@ class Erasure:
         self._clock = clock
         self._random = random
         self._commit = commit
+        self._notes = NoteErasure(table)
 
     # ---- a whole conversation
 
@@ -92,8 +94,10 @@ class Erasure:
         return self._entries(conversation, to, done)
 
     def _entries(self, conversation: Conversation, to: int, done: int) -> Erased:
-        """Erases a page of the outbox, whose bytes are gone: no attempt begins any more."""
+        """Erases the notes that came of it, because no run that could write one is left; and a page
+        of the outbox, whose bytes are gone: no attempt begins any more."""
         here = conversation.conversation_id
+        self._notes.of_conversation(conversation.agent_id, conversation.install_id, here, to)
         page = self._table.query(
             keys.conversation(here),
             between=(keys.ENTRY, keys.ENTRY + keys.AFTER_ALL),
@@ -135,13 +139,16 @@ class Erasure:
     # ---- one message, and all that came of it
 
     def message(self, conversation: Conversation, heard: Heard, reason: str) -> int:
-        """Erases an utterance with its run, steps, reply and entry; answers how many seconds an
-        attempt in flight keeps its entry, when it has to be erased again. Raises Failed."""
+        """Erases an utterance with its run, notes, steps, reply and entry; answers how many seconds
+        an attempt in flight keeps its entry, when it has to be erased again. Raises Failed."""
         here = conversation.conversation_id
         if self._cancel(conversation, heard.order, reason):
             self._bell.turn(here, conversation.agent_id)
         item = self._table.get(keys.story(heard.story))
         story = None if item is None else record_of(item, Story)
+        into = None if story is None else story.merged_into
+        runs = frozenset(f"run_{story}" for story in (heard.story, into) if story is not None)
+        self._notes.of_runs(conversation.agent_id, conversation.install_id, runs)
         if story is not None and story.reply_order is not None and story.sequence is not None:
             self._table.write(delete(keys.message(here, story.reply_order)))
             row = self._table.get(keys.entry(here, story.sequence))

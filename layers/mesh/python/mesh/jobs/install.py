@@ -8,6 +8,7 @@ named in docs/operating.md: audit rows, and rows of ids and hashes.
 from __future__ import annotations
 
 from mesh.control.deletions import forget_write
+from mesh.control.notes import NoteErasure
 from mesh.control.rows import assign, item_of, record_of
 from mesh.jobs.contract import Progress
 from mesh.jobs.erasure import Erased, Erasure
@@ -30,6 +31,7 @@ class Forgetting:
     def __init__(self, table: Table, erasure: Erasure) -> None:
         self._table = table
         self._erasure = erasure
+        self._notes = NoteErasure(table)
 
     def conversation(
         self, conversation_id: str, install_id: str | None, reason: str, stop_at_ms: int
@@ -42,6 +44,11 @@ class Forgetting:
         if not conversation.forgotten and not self._apply(forget_write(conversation_id, to)):
             return Erased(over=False)  # a reply came between: it is looked at anew
         return self._erasure.conversation(conversation_id, to, reason, stop_at_ms)
+
+    def notes(self, agent_id: str, install_id: str) -> None:
+        """Erases what the agent noted there, also where an operator widened it."""
+        self._notes.of_install(agent_id, install_id)
+        self._table.write(delete(keys.note_count(agent_id, install_id)))
 
     def counts(self, install_id: str) -> bool:
         """Erases a page of who was active; whether that was the last."""
@@ -104,9 +111,11 @@ class DeleteInstall:
         self._rounds = rounds
 
     def step(self, job: Job, stop_at_ms: int) -> Progress:
-        """Erases a page: conversations first, then counts, then what the tombstone held. Raises
-        Failed."""
+        """Erases a page: conversations first, then notes and counts, then what the tombstone held.
+        Raises Failed."""
+        assert job.agent_id is not None, "it is an agent's"
         if job.place.get("walked"):
+            self._forgetting.notes(job.agent_id, job.target)
             if not self._forgetting.counts(job.target):
                 return Progress(place=job.place)
             self._forgetting.install(job.target, job.started_at)

@@ -146,6 +146,8 @@ SEARCH_DAYS_MAX: Final = 90
 SEARCH_EXCERPT_CHARACTERS: Final = 500
 NOTES_PER_INSTALL_MAX: Final = 40
 NOTES_SHOWN_MAX: Final = 60
+NOTE_ORIGINS_MAX: Final = 50
+"""Of so many runs that wrote a note, the newest, it is kept that they did."""
 
 # ---- language models
 

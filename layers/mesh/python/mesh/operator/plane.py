@@ -19,6 +19,7 @@ from mesh.control.installs import Installs
 from mesh.control.instance_model_keys import InstanceModelKeys
 from mesh.control.instance_settings import InstanceControl, InstanceHosts
 from mesh.control.jobs import Jobs
+from mesh.control.notes import Notes
 from mesh.control.operators import Operators
 from mesh.control.restore import Restoring
 from mesh.control.rewrap import Rewrapping
@@ -93,6 +94,10 @@ class ControlPlane:
     @cached_property
     def tool_bindings(self) -> ToolBindings:
         return ToolBindings(self.deps.table, self.deps.clock, self.audit)
+
+    @cached_property
+    def notes(self) -> Notes:
+        return Notes(self.deps.table, self.deps.clock, self.audit)
 
     @cached_property
     def prober(self) -> Prober:

@@ -1,4 +1,5 @@
-"""Owns the routes of an agent's tools: which there are, which it may use, and one call by hand.
+"""Owns the routes of an agent's tools: which there are, which it may use, one call by hand, and the
+notes that one of them writes (`operator/notes.py`).
 
 Refuses to call a tool past the gate: a probe is admitted on the offer that stands, recorded in a
 run of its own, and audited.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from mesh.control.agents import not_found
+from mesh.operator import notes
 from mesh.operator.agents import agent_of
 from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Nothing
@@ -112,4 +114,5 @@ ROUTES: Final = (
         act=_probe,
         answers=ProbeShown,
     ),
+    *notes.ROUTES,
 )

@@ -5,6 +5,15 @@ from __future__ import annotations
 import msgspec
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that wrote a version of a note."""
+
+    conversation_id: str
+    run_id: str
+    order: int
+    """The order of the message that it answered."""
+
+
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """One note, in the partition of the install that it was made in; an operator may move it to
     where the runs of every install of the agent see it."""
@@ -20,3 +29,6 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """The run that wrote this version."""
     created_at: int
     updated_at: int
+    origins: tuple[Origin, ...] = ()
+    """The runs that wrote this version and those before it, newest first, at most so many: a note
+    goes with any of them, because what one wrote the next may have kept."""

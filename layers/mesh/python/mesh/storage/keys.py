@@ -18,9 +18,8 @@ name is of a few short ASCII characters, and comes last.
     CAPS#<install>           ACTOR#…, CONVERSATION#…     who was active; COUNT#<kind>#<shard>
     REFUSED#<install>#<day>  <minute>#<reason>
     AGENT#<agent>            SETTINGS, INS#<install>, VAULT#<name>, MODEL_KEY, TOOL#<name>
-    NOTES#<agent>#<install>  NOTE#<name>, COUNT          what the agent keeps in mind there
-    AGENT#<agent>            SETTINGS, INS#<install>, VAULT#<name>, MODEL_KEY
                              RUNNING                     its running slots, and whether work waits
+    NOTES#<agent>#<install>  NOTE#<name>, COUNT          what the agent keeps in mind there
     DAY#<agent>#<day>        DAY                         what it used of its daily budgets
     ACCOUNT#<hash>           ACCOUNT                     whose acting account this is
     AGENTS                   <slug>
@@ -77,6 +76,7 @@ VAULT: Final = "VAULT#"
 TOOL: Final = "TOOL#"
 NOTE: Final = "NOTE#"
 EVERYWHERE: Final = "*"
+"""In the place of an install's id: the notes that the runs of every install see."""
 INSTANCE: Final = "INSTANCE"
 INSTANCE_MODEL_KEYS: Final = "INSTANCE#MODEL_KEYS"
 AFTER_ALL: Final = "~"

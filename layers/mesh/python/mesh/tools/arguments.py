@@ -8,11 +8,13 @@ echoes a value.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import extend
 
 from mesh.kernel.limits import (
     ARGUMENT_BYTES_MAX,
@@ -23,6 +25,19 @@ from mesh.kernel.limits import (
 )
 
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$schema", "$id"})
+
+
+def _pattern(_: object, pattern: str, instance: object, __: object) -> Iterator[ValidationError]:
+    """`pattern` as JSON Schema means it: `$` is the very end, and not also before a last line feed,
+    which would pass where a name is to be one line."""
+    strict = re.sub(r"(?<!\\)\$\Z", r"\\Z", pattern)
+    if isinstance(instance, str) and re.search(strict, instance) is None:
+        yield ValidationError("does not match")
+
+
+# jsonschema's stubs say nothing of it.
+_extend = cast("Callable[[object, Mapping[str, object]], type[Draft202012Validator]]", extend)
+_Validator: Final = _extend(Draft202012Validator, {"pattern": _pattern})
 
 
 class SchemaProblem(ValueError):
@@ -59,7 +74,7 @@ def problems(schema: Mapping[str, Any], arguments: object) -> list[str]:
         > ARGUMENT_BYTES_MAX
     ):
         return [f"the arguments have more than {ARGUMENT_BYTES_MAX} bytes"]
-    found = Draft202012Validator(dict(schema)).iter_errors(dict(arguments))
+    found = _Validator(dict(schema)).iter_errors(dict(arguments))
     return [_problem(error) for _, error in zip(range(ARGUMENT_PROBLEMS_MAX), found, strict=False)]
 
 

@@ -65,6 +65,8 @@ class Call:
     conversation_id: str | None
     before: int | None = None
     """The order key of the message that the run answers: nothing behind it is the run's to see."""
+    order: int | None = None
+    """The order key under which the run waits, while it is not over; None for a probe."""
 
 
 Handler = Callable[[Mapping[str, Any], Call], Observation]

@@ -1,4 +1,4 @@
-"""Owns what a run is shown of its agent's notes, and how an operator moves or drops one.
+"""Owns what a run is shown of its agent's notes.
 
 Refuses another install's notes, unless an operator moved them to where every run sees them.
 """
@@ -13,13 +13,11 @@ from mesh.storage.table import Table
 
 
 def shown_to(table: Table, agent_id: str, install_id: str) -> tuple[Note, ...]:
-    """The notes that runs of the install see, its own first, by name. Raises Failed."""
-    found: list[Note] = []
+    """The notes that runs of the install see, its own first, by name; of two of one name its own,
+    which is the one that a run can write. Raises Failed."""
+    found: dict[str, Note] = {}
     for place in (install_id, keys.EVERYWHERE):
-        page = table.query(
-            keys.notes(agent_id, place), prefix=keys.NOTE, limit=NOTES_SHOWN_MAX - len(found)
-        )
-        found += [record_of(item, Note) for item in page.items]
-        if len(found) >= NOTES_SHOWN_MAX:
-            break
-    return tuple(found)
+        page = table.query(keys.notes(agent_id, place), prefix=keys.NOTE, limit=NOTES_SHOWN_MAX)
+        for note in (record_of(item, Note) for item in page.items):
+            found.setdefault(note.name, note)
+    return tuple(found.values())[:NOTES_SHOWN_MAX]

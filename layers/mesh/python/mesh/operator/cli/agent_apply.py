@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from mesh.operator.cli import agent_file
-from mesh.operator.cli.agent_plan import Step, agent_step, connector_steps
+from mesh.operator.cli.agent_plan import Step, agent_step, connector_steps, tool_steps
 from mesh.operator.cli.command import Invocation, common, fresh_key
 from mesh.operator.cli.failure import CommandError, of_api, of_silence
 from mesh.operator.client import ApiError, Json, OperatorClient, UnreachableError, segment
@@ -66,8 +66,13 @@ def _plan(client: OperatorClient, document: Json, slug: str) -> list[Step]:
             raise
         stands = None
     connectors = [] if stands is None else list(client.items(f"{path}/connectors"))
+    tools = None if stands is None else client.call("GET", f"{path}/tools")["items"]
     first = agent_step(document, slug, stands)
-    return [*([] if first is None else [first]), *connector_steps(document, connectors)]
+    return [
+        *([] if first is None else [first]),
+        *tool_steps(document, tools),
+        *connector_steps(document, connectors),
+    ]
 
 
 def _do(invocation: Invocation, client: OperatorClient, step: Step, slug: str) -> Json:
@@ -79,6 +84,9 @@ def _do(invocation: Invocation, client: OperatorClient, step: Step, slug: str) -
             client.call("POST", "/api/agents", body=step.body, idempotency_key=fresh_key())
         case "update", "agent":
             client.call("PUT", agent, body={**step.body, "version": step.version})
+        case _, "tool":
+            path = f"{agent}/tools/{segment(step.subject)}"
+            client.call("PUT", path, body={**step.body, "version": step.version})
         case "create", _:
             made = client.call(
                 "POST", f"{agent}/connectors", body=step.body, idempotency_key=fresh_key()

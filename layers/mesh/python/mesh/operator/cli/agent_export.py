@@ -36,9 +36,9 @@ _STDOUT = "-"
 def export(
     invocation: Invocation, *, slug: str, output: str | None, conversations: str | None
 ) -> None:
-    """Export an agent's settings and its connectors', or its conversations.
+    """Export an agent's settings, tools and connectors, or its conversations.
 
-    Secrets, keys and delivery URLs are never in it. `mesh agent apply` takes the settings
+    Secrets, keys, delivery URLs and notes are never in it. `mesh agent apply` takes the settings
     elsewhere.
     """
     if output is not None and conversations is not None:
@@ -51,7 +51,9 @@ def export(
             return
         path = f"/api/agents/{segment(slug)}"
         agent = client.call("GET", path)
-        document = document_of(agent, client.items(f"{path}/connectors"))
+        document = document_of(
+            agent, client.call("GET", f"{path}/tools")["items"], client.items(f"{path}/connectors")
+        )
     with _opened(output or _STDOUT) as file:
         file.write(json.dumps(document, indent=2, ensure_ascii=file is sys.stdout) + "\n")
     if output is not None:

@@ -1,5 +1,5 @@
-"""Owns the file of an agent: its settings and its connectors', as one instance gives them and
-another takes them.
+"""Owns the file of an agent: its settings, its tools and its connectors' settings, as one instance
+gives them and another takes them.
 
 Refuses what binds to one instance (ids, versions, secrets, keys), and a file of a form that it does
 not know. A delivery URL cannot be read back: what is shown of it is there for people.
@@ -24,15 +24,18 @@ CONNECTOR: Final = ("name", "allow_hosts", "engagement", "caps", "failure_replie
 MODEL: Final = ("kind", "name", "base_url")
 SHOWN: Final = "delivery_url_shown"
 HAS_KEY: Final = "model_key_present"
+TOOLS: Final = "tools"
+"""Tool → whether the agent may use it. A file of before there were tools has none."""
 
 
-def document_of(agent: Json, connectors: Iterable[Json]) -> dict[str, Any]:
+def document_of(agent: Json, tools: Iterable[Json], connectors: Iterable[Json]) -> dict[str, Any]:
     """The file's document, from what the API shows."""
     return {
         "format": FORMAT,
         "version": VERSION,
         "agent": {"slug": agent["slug"], **agent_settings(agent)},
         HAS_KEY: bool(agent["model"].get("credential_present")),
+        TOOLS: {each["name"]: each["enabled"] for each in tools},
         "connectors": [
             {
                 "kind": each["kind"],
@@ -81,7 +84,7 @@ def _problem(document: Json) -> str | None:
             f"is of version {document.get('version')}, and this command knows {VERSION}:"
             " use a newer mesh"
         )
-    known = {"format", "version", "agent", "connectors", HAS_KEY}
+    known = {"format", "version", "agent", "connectors", HAS_KEY, TOOLS}
     for where, given, names in (
         ("it", document, known),
         ("agent", document.get("agent"), {"slug", *AGENT}),
@@ -90,6 +93,11 @@ def _problem(document: Json) -> str | None:
             return f"has no object {where}"
         if unknown := sorted(given.keys() - names):
             return f"holds what is not known: {where}.{unknown[0]}"
+    tools = document.get(TOOLS, {})
+    if not isinstance(tools, dict):
+        return "has no object tools"
+    if wrong := sorted(name for name, enabled in tools.items() if not isinstance(enabled, bool)):
+        return f"says neither true nor false: tools.{wrong[0]}"
     connectors = document.get("connectors")
     if not isinstance(connectors, list):
         return "has no list connectors"

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from mesh.operator.cli.agent_file import SHOWN, agent_settings, connector_settings
+from mesh.operator.cli.agent_file import SHOWN, TOOLS, agent_settings, connector_settings
 from mesh.operator.client import Json
+
+_NEW: Final[dict[str, Any]] = {"enabled": True, "version": 1}
+_UNKNOWN: Final[dict[str, Any]] = {"enabled": False, "version": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +22,9 @@ class Step:
     """One call that would be made."""
 
     verb: Literal["create", "update"]
-    what: Literal["agent", "connector"]
+    what: Literal["agent", "tool", "connector"]
     subject: str
-    """The slug, or the connector's name."""
+    """The slug, or the tool's or connector's name."""
     body: dict[str, Any]
     """What the call takes, but for the version."""
     changes: tuple[str, ...] = ()
@@ -49,6 +52,27 @@ def agent_step(document: Json, slug: str, stands: Json | None) -> Step | None:
         body = {"slug": slug, **wanted}
         return Step(verb="create", what="agent", subject=slug, body=body)
     return _update("agent", slug, wanted, agent_settings(stands), version=stands["version"])
+
+
+def tool_steps(document: Json, stand: Sequence[Json] | None) -> Iterator[Step]:
+    """The steps that let it use the tools that the file says, and not those that it says not.
+
+    `stand` is None for an agent that is to be made: it begins with every tool, at version 1. What
+    the instance does not have need not be taken away.
+    """
+    tools: dict[str, dict[str, Any]] | None
+    tools = None if stand is None else {each["name"]: each for each in stand}
+    for name, enabled in sorted(document.get(TOOLS, {}).items()):
+        found = _NEW if tools is None else tools.get(name, _UNKNOWN)
+        if found["enabled"] != enabled:
+            yield Step(
+                verb="update",
+                what="tool",
+                subject=name,
+                body={"enabled": enabled},
+                changes=("enabled",),
+                version=found["version"],
+            )
 
 
 def connector_steps(document: Json, stand: Sequence[Json]) -> Iterator[Step]:

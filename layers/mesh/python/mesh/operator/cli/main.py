@@ -26,6 +26,7 @@ from mesh.operator.cli import (
     happened,
     instance,
     jobs,
+    notes,
     operators,
     outbox,
     restore,
@@ -44,7 +45,7 @@ from mesh.operator.client import BadHeaderError, BadNameError, BadUrlError
 class _Mesh(Sections):
     sections = (
         ("Start here", ("local", "login", "whoami")),
-        ("Agents and where they are reached", ("agent", "connector", "vault", "tool")),
+        ("Agents and where they are reached", ("agent", "connector", "vault", "tool", "note")),
         ("What happened", ("explain", "conversation", "actor", "run", "outbox", "job", "audit")),
         ("The third party's side", ("send", "verify")),
         ("The instance", ("doctor", "instance", "operator", "secret", "restore", "smoke")),
@@ -83,6 +84,7 @@ for _command in (
     instance.group,
     vault.group,
     tools.group,
+    notes.group,
     secret_commands.group,
     restore.group,
     doctor.doctor,

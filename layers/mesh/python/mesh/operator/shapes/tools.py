@@ -77,6 +77,12 @@ class NoteListing(Listing):
     """Left out: the notes that the runs of every install see."""
 
 
+class NoteMove(Taken):
+    """Where a note is seen is changed by who read it as it stands."""
+
+    version: Version
+
+
 class NoteShown(Shown):
     """A note that an agent keeps in mind."""
 
