@@ -293,6 +293,19 @@ def test_what_is_found_is_mended_by_the_command_that_is_named(code: str) -> None
     assert code not in patient.codes()
 
 
+def test_notices_are_not_said_to_wait_for_a_webhook_when_they_were_given_up() -> None:
+    patient = Patient()
+    deaf_webhook(patient)
+
+    def told() -> str:
+        (found,) = [each for each in patient.findings() if each["code"] == "webhook_failing"]
+        return str(found["text"])
+
+    assert "notices wait for it" in told()
+    patient.system.run(26 * 3600, step_s=300)
+    assert "what waited was given up" in told()
+
+
 def test_no_command_asks_for_more_than_there_is() -> None:
     """A cap at its highest has no higher one; a budget at its highest can only be taken away."""
     patient = Patient()

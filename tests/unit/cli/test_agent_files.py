@@ -69,7 +69,8 @@ def test_what_is_exported_and_applied_elsewhere_is_exported_there_as_it_was(two:
     assert two.file.stat().st_mode & 0o777 == 0o600
     out = two.there.ok("agent", "apply", str(two.file))
     assert out.count("whsec_") == 3
-    assert "--delivery-url URL   # it was https://receiver.example" in out
+    assert "--delivery-url URL\n    # it was https://receiver.example" in out
+    assert max(map(len, out.partition("the secret above")[2].splitlines())) <= 80
     connectors = two.there.api.ok("GET", "/api/agents/ada/connectors")["items"]
     assert {each["state"] for each in connectors} == {"disabled"}
     two.there.ok("connector", "update", connectors[0]["install_id"], "--delivery-url", URL)

@@ -134,14 +134,19 @@ def _webhook(plane: ControlPlane) -> Iterator[FindingShown]:
         webhook = open_webhook(deps.table, deps.instance_keys)
     except Failed:  # the key does not open, which is a finding of its own
         return
-    if webhook is not None and deps.table.get(keys.webhook_health(webhook.url)) is not None:
-        yield warning(
-            "webhook_failing",
-            _INSTANCE,
-            "the operators' webhook does not take what it is sent, and notices wait for it; the log"
-            " of chore_worker says how it answers",
-            "mesh instance set --webhook-url-stdin",
-        )
+    health = None if webhook is None else deps.table.get(keys.webhook_health(webhook.url))
+    if health is None:
+        return
+    # While notices wait, one of them tries it every few minutes.
+    waits = deps.clock.now_ms() - health["not_before"] < DOCTOR_LATE_MS
+    now = "notices wait for it" if waits else "what waited was given up; the next notice tries it"
+    yield warning(
+        "webhook_failing",
+        _INSTANCE,
+        f"the operators' webhook does not take what it is sent, and {now}; the log of chore_worker"
+        " says how it answers",
+        "mesh instance set --webhook-url-stdin",
+    )
 
 
 def _followed(token: Token, live: Sequence[Token]) -> bool:

@@ -142,5 +142,6 @@ def _next(invocation: Invocation, document: Json, slug: str, done: list[Json]) -
         install_id, shown = each["install_id"], each["delivery_url_shown"]
         say("\nthe secret above is shown once; give it to the third party, then:")
         if shown is not None:
-            say(f"  mesh connector update {install_id} --delivery-url URL   # it was {shown}")
+            say(f"  mesh connector update {install_id} --delivery-url URL")
+            say(f"    # it was {shown}")
         say(f"  mesh connector enable {install_id}")
