@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.benchmarks import costs, delivery, history, ingress, local, rewrap
+from tests.benchmarks import costs, delivery, engine, history, ingress, local, rewrap
 from tests.benchmarks.figures import Figure, show, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +24,7 @@ def main() -> None:
         ("taking messages in, cold and warm", ingress.figures),
         ("delivering", delivery.figures),
         ("growing a history", history.figures),
+        ("thinking", engine.figures),
         ("driving the local stack", local.figures),
         ("replacing the master key", rewrap.figures),
     ):
