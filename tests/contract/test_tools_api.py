@@ -105,6 +105,8 @@ def test_a_probe_is_a_run_of_its_own_with_the_operator_as_its_cause(instance: In
     assert who in events[0]["text"]
     assert any("the gate let it pass" in event["text"] for event in events)
     assert instance.actions()[0] == "tool.probe"
+    kept = [row for row in instance.system.rows("STEP#") if row.get("tool") is not None]
+    assert "gate code is on" not in json.dumps(kept), "what was said is kept where it was said"
 
 
 def test_a_probe_that_is_refused_changes_nothing(instance: Instance) -> None:

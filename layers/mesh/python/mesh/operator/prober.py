@@ -1,8 +1,9 @@
 """Owns the probe of a tool: one call without a model, as a run of its own, with an operator as its
 cause.
 
-Refuses what the gate refuses. The run is written down as one that was cut short before the call is
-made, and as what it came to after it: so whatever dies, it is told truly.
+Refuses what the gate refuses, and to keep what the call brought back: the operator has it, and no
+deletion of a conversation would find it here. The run is written down as one that was cut short
+before the call is made, and as what it came to after it: so whatever dies, it is told truly.
 """
 
 from __future__ import annotations
@@ -169,11 +170,10 @@ class Prober:
                 update(
                     keys.step(story.story, 1),
                     "SET #status = :status, #ended_at = :now, #observation_kind = :kind,"
-                    " #text = :text, #provenance = :provenance",
+                    " #provenance = :provenance",
                     status=status.value,
                     now=now,
                     kind=observation.kind.value,
-                    text=bounded(observation.text, OBSERVATION_BYTES_MAX),
                     provenance=dict(observation.provenance),
                 ),
                 update(
