@@ -11,7 +11,9 @@ import pytest
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from mesh.kernel.clock import SystemClock
+from mesh.models.contract import ModelFailureKind
 from mesh.notices.document import detail_of, headers_of
+from mesh.records.agent import ModelKind
 from mesh.records.notice import Notice, NoticeKind
 from tests.docs.blocks import blocks
 
@@ -60,3 +62,11 @@ def test_the_snippet_on_the_page_takes_a_post_and_refuses_a_changed_one() -> Non
     assert scope["told"](headers, body, SECRET)["type"] == "outbox.dead"
     with pytest.raises(WebhookVerificationError):
         scope["told"](headers, body.replace(b"dead", b"fine"), SECRET)
+
+
+def test_every_way_in_which_a_model_fails_is_on_the_page_under_its_name() -> None:
+    models = PAGE.partition("## Models")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(model_\w+)`", models))
+    assert named == {kind.value for kind in ModelFailureKind} | {"model_refused"}
+    kinds = set(re.findall(r"^\| `(\w+)` \|", models, re.MULTILINE))
+    assert {kind.value for kind in ModelKind} <= kinds
