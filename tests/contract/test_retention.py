@@ -133,6 +133,53 @@ def test_a_reply_whose_words_are_gone_before_it_was_delivered_is_dead_and_not_lo
     assert len(system.calls()) == 1
 
 
+def test_a_reply_that_is_held_for_longer_than_anything_is_kept_is_not_passed_by(
+    instance: Instance,
+) -> None:
+    system = instance.system
+    instance.set_agent(1)
+    system.receiver(answer(503), answer(204))
+    system.say(instance.made, "hello", "m-1")
+    system.settle()
+    instance.admin.ok("POST", f"/api/connectors/{instance.made.install_id}/disable")
+    forget(system, after_days=30)
+    path = f"/api/connectors/{instance.made.install_id}/enable"
+    instance.admin.ok("POST", path, {"skip_ping": True})
+    system.say(instance.made, "hello again", "m-2")
+    system.run(300, step_s=60)
+    first, second = system.rows("ENTRY#")
+    assert (first["state"], first["state_reason"]) == ("dead", "reply_deleted")
+    assert second["state"] == "delivered"
+    assert [body["sequence"] for body in system.delivered()] == [1, 2]
+
+
+@pytest.mark.parametrize("end", ["delivered", "dead", "discarded", "undeliverable"])
+def test_an_entry_is_kept_from_its_end_on_whatever_ended_it(instance: Instance, end: str) -> None:
+    system = instance.system
+    instance.set_agent(12)
+    system.receiver(answer(503))
+    system.say(instance.made, "hello", "m-1")
+    system.settle()
+    (entry,) = system.rows("ENTRY#")
+    assert "ttl" not in entry, "what is pending never goes of itself"
+    system.clock.forward(3600)
+    if end == "discarded":
+        instance.admin.ok("POST", f"/api/outbox/out_{entry['story']}/discard")
+    elif end == "undeliverable":
+        shown = instance.admin.ok("GET", f"/api/connectors/{instance.made.install_id}")
+        path = f"/api/connectors/{instance.made.install_id}"
+        body = {"name": "Support", "delivery_url": None, "version": shown["version"]}
+        instance.admin.ok("PUT", path, body)
+    elif end == "dead":
+        system.table.write(delete(keys.message(entry["pk"][5:], entry["reply_order"])))
+    else:
+        system.receiver(answer(204))
+    system.run(120, step_s=60)
+    (entry,) = system.rows("ENTRY#")
+    assert entry["state"] == end
+    assert abs(entry["ttl"] * 1000 - system.clock.now_ms() - 12 * DAY_MS) < 300_000
+
+
 def test_a_run_that_waited_for_longer_than_its_story_is_told_ends_once_and_leaves_no_piece_of_it(
     instance: Instance,
 ) -> None:

@@ -176,7 +176,7 @@ class DiscardEntries:
                 self._bell.delivery(conversation_id, recovery=entry.attempts)
             return False
         try:
-            self._table.write(discard_write(conversation_id, entry))
+            self._table.write(discard_write(conversation_id, entry, self._clock.now_ms()))
         except ConditionFailed:
             return False
         return True

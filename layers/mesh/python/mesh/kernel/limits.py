@@ -320,8 +320,9 @@ DOCTOR_BUDGET_SHARE: Final = 0.8
 MESSAGES_KEPT_DAYS: Final = 90
 RETENTION_DAYS_MAX: Final = 3650
 ENTRY_KEPT_DAYS_MIN: Final = 8
-"""An entry outlives the time in which it may be tried, however short messages are kept: so a reply
-whose text is gone before it was delivered ends as dead, and is told of."""
+"""What became of a reply is known for so long after its end, however short words are kept. Before
+it has ended an entry never goes: so a reply whose text is gone before it was delivered ends as
+dead, and is told of, and the one behind it never passes it by."""
 ATTEMPTS_KEPT_DAYS: Final = 30
 AUDIT_KEPT_DAYS: Final = 400
 JOBS_KEPT_DAYS: Final = 90

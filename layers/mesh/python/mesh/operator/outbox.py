@@ -123,7 +123,7 @@ def _replay(call: Call, told: Told, _: Nothing) -> Answer:
 
 def _discard(call: Call, told: Told, _: Nothing) -> Answer:
     conversation_id = told.story.conversation_id
-    write = discard_write(conversation_id, told.entry)
+    write = discard_write(conversation_id, told.entry, call.plane.deps.clock.now_ms())
     try:
         call.plane.audit.commit([write], call.cause, _deed("outbox.discard", told.entry))
     except Cancelled:

@@ -171,7 +171,7 @@ class Commit:
                         "due_time": now,
                         "list_pk": keys.outbox_list(pending.agent_id, now, pending.story),
                         "list_sk": pending.story,
-                        "ttl": (now + entry_days * DAY_MS) // 1000,
+                        "kept_days": entry_days,
                     },
                     "attribute_not_exists(#pk)",
                 ),

@@ -129,6 +129,8 @@ class Entries:
             }
             if then.reason is not None:
                 changes["state_reason"] = then.reason
+            if then.state is not EntryState.PENDING:
+                changes |= _kept(entry, now)
         elif outcome.end is AttemptEnd.DELIVERED:
             changes |= {"state": EntryState.DELIVERED.value, "state_reason": "replayed"}
         more: list[Write] = []
@@ -149,10 +151,16 @@ class Entries:
 
     def end(self, conversation_id: str, entry: Entry, state: EntryState, reason: str) -> Entry:
         """Ends a pending entry that has no open attempt. Raises LostEntry, Failed."""
-        changes = {"state": state.value, "state_reason": reason, "token": self._ids.token()}
+        now = self._clock.now_ms()
+        changes: dict[str, Any] = {
+            "state": state.value,
+            "state_reason": reason,
+            "token": self._ids.token(),
+            **_kept(entry, now),
+        }
         more: list[Write] = []
         if state is EntryState.DEAD and reason not in DEATHS_BY_ORDER:
-            more.append(self._death(entry, reason, self._clock.now_ms(), changes))
+            more.append(self._death(entry, reason, now, changes))
         write = assign(
             keys.entry(conversation_id, entry.sequence),
             changes,
@@ -201,11 +209,19 @@ class Entries:
                 raise LostEntry from None
             raise
         item = self._table.get(keys.entry(conversation_id, entry.sequence))
-        assert item is not None, "an entry that was just written is there"
+        if item is None:  # it was erased since
+            raise LostEntry
         return msgspec.convert(item, Entry)
 
 
-def discard_write(conversation_id: str, entry: Entry) -> Write:
+def _kept(entry: Entry, now_ms: int) -> dict[str, Any]:
+    """The attribute that says until when an entry which ends now is kept."""
+    if entry.kept_days is None:
+        return {}
+    return {"ttl": (now_ms + entry.kept_days * DAY_MS) // 1000}
+
+
+def discard_write(conversation_id: str, entry: Entry, now_ms: int) -> Write:
     """Discards a pending entry; goes into the transaction of the operator's act.
 
     Raises Conflict (`state_conflict`) where the entry is terminal or an attempt is in flight.
@@ -214,12 +230,14 @@ def discard_write(conversation_id: str, entry: Entry) -> Write:
         raise Conflict("state_conflict", f"the entry is {entry.state.value} already")
     if entry.open is not None:
         raise Conflict("state_conflict", "an attempt is in flight; try again in a minute")
-    return update(
+    return assign(
         keys.entry(conversation_id, entry.sequence),
-        "SET #state = :discarded, #state_reason = :reason",
+        {
+            "state": EntryState.DISCARDED.value,
+            "state_reason": "operator",
+            **_kept(entry, now_ms),
+        },
         "#state = :pending AND attribute_not_exists(#open)",
-        discarded=EntryState.DISCARDED.value,
-        reason="operator",
         pending=EntryState.PENDING.value,
     )
 

@@ -86,6 +86,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     recent: tuple[Attempt, ...] = ()
     notice_id: str | None = None
     """Of a dead one: the notice that tells the operator of it."""
+    kept_days: int | None = None
+    """How long the row is kept once it has ended: what is pending never goes of itself, however
+    long it is held. None where an earlier release settled it when it was made."""
     pages: int = 0
     """How many full pages of older attempts stand in the story's partition."""
 
