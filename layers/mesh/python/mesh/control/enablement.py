@@ -12,9 +12,10 @@ from typing import Protocol
 
 from mesh.control.agents import left
 from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.enabling import Enabling, enabling_item, steps_item
 from mesh.control.epochs import check_epoch, still
 from mesh.control.holds import hold_write, release_write
-from mesh.control.installs import Enabling, Installs, Whole, enabling_item, steps_item
+from mesh.control.installs import Installs, Whole
 from mesh.control.notices import notice_write
 from mesh.control.rows import assign, item_of
 from mesh.kernel.clock import Clock

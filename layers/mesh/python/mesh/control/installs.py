@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from mesh.control.agents import INSTALL_PREFIX, joined, not_found, version_conflict
 from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.enabling import Enabling, enabling_item, enabling_of
 from mesh.control.idempotency import Minting
 from mesh.control.instance_key import InstanceKeys
 from mesh.control.rows import assign, item_of, record_of
@@ -20,7 +21,6 @@ from mesh.control.secrets import open_delivery_url, seal_secret, seal_url
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid, Refused
 from mesh.kernel.ids import Ids, Random, is_install_id
-from mesh.kernel.limits import ENABLING_GIVEN_MS
 from mesh.records.agent import Agent
 from mesh.records.install import (
     Caps,
@@ -53,19 +53,6 @@ class Keep(Enum):
 
 
 KEEP: Final = Keep.KEEP
-
-
-class Enabling(NamedTuple):
-    """How far enabling got. `token` tells one enabling from the next.
-
-    `done` are the steps that were done on the settings as they stand: a step that passed on other
-    settings proves nothing of these.
-    """
-
-    token: str
-    since: int
-    skip_ping: bool
-    done: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,52 +349,3 @@ def host_of(url: str) -> str | None:
     parts = parse(url)
     target = None if isinstance(parts, Refusal) else target_of(parts)
     return None if target is None else target.authority
-
-
-def enabling_item(
-    install_id: str, enabling: Enabling | None, version: int = 0
-) -> dict[str, object]:
-    """The attributes of the settings row that tell how far enabling got, on which version of it.
-
-    While it is under way the row has a due mark: the sweep has one that stopped short gone on with.
-    """
-    if enabling is None:
-        return dict.fromkeys(
-            (
-                "enabling_token",
-                "enabling_since",
-                "enabling_skip_ping",
-                "enabling_done",
-                "enabling_version",
-                "due_pk",
-                "due_at",
-                "rings",
-                "seen",
-            )
-        )
-    return {
-        "enabling_token": enabling.token,
-        "enabling_since": enabling.since,
-        "enabling_skip_ping": enabling.skip_ping,
-        "due_pk": keys.due(install_id),
-        "due_at": enabling.since + ENABLING_GIVEN_MS,
-        **steps_item(enabling.done, version),
-    }
-
-
-def steps_item(done: Sequence[str], version: int) -> dict[str, object]:
-    """The attributes of the settings row that tell which steps were done on which version of it."""
-    return {"enabling_done": list(done), "enabling_version": version}
-
-
-def enabling_of(settings: Item) -> Enabling | None:
-    """How far enabling got, by the settings row; None when it is not under way."""
-    if "enabling_token" not in settings:
-        return None
-    stands = settings.get("enabling_version") == settings["version"]
-    return Enabling(
-        settings["enabling_token"],
-        settings["enabling_since"],
-        settings["enabling_skip_ping"],
-        tuple(settings["enabling_done"]) if stands else (),
-    )

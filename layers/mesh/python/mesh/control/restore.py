@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from mesh.control.agents import not_found
 from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.enabling import enabling_item
 from mesh.control.epochs import current_epoch, next_epoch, raise_write
 from mesh.control.holds import hold_write
-from mesh.control.installs import Installs, enabling_item
+from mesh.control.installs import Installs
 from mesh.control.jobs import Jobs
 from mesh.control.operators import Operators, survival
 from mesh.control.rows import assign

@@ -8,7 +8,7 @@ leaves open is found again: it counts, as `unknown`, and the entry is tried anew
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ import msgspec
 from mesh.connectors.contract import Outbound, OutboundAttempt
 from mesh.control.instance_key import InstanceKeys
 from mesh.control.instance_settings import InstanceHosts
-from mesh.control.secrets import open_delivery_url, open_secrets
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids, Random
 from mesh.kernel.limits import (
@@ -37,9 +36,10 @@ from mesh.kernel.log import Log
 from mesh.outbox.endpoint import Endpoints, NoSlot, Slot
 from mesh.outbox.ends import of_failure, of_status
 from mesh.outbox.entries import REPLY_DELETED, Entries, LostEntry
+from mesh.outbox.reading import InstallRead, read_install
 from mesh.outbox.schedule import Outcome, after_attempt, due_time
 from mesh.records.conversation import Heard, Outbox
-from mesh.records.install import Endpoint, EndpointState, Install, InstallState, Secret
+from mesh.records.install import Endpoint, EndpointState, InstallState
 from mesh.records.outbox import AttemptEnd, Entry, EntryState
 from mesh.security.egress import Egress, EgressFailure, EgressPolicy
 from mesh.security.egress.contract import policy_of
@@ -63,16 +63,6 @@ class _Then(StrEnum):
 
 class NoReply(Exception):
     """The bytes to be sent were deleted since they were committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstallRead:
-    """An install's settings, secrets and health, and when they were read."""
-
-    settings: Install
-    secrets: list[Secret]
-    endpoint: Endpoint
-    read_at: int
 
 
 class OutboxWorker:
@@ -134,7 +124,7 @@ class OutboxWorker:
             if entry.open.until > now:
                 return _Then.LET_GO  # its holder looks at the head again once it is closed
             return self._close_unknown(outbox, entry)
-        install = self.read_install(outbox.install_id)
+        install = read_install(self._table, self._clock, outbox.install_id)
         if install is None or install.settings.state is InstallState.DELETED:
             return self._end(outbox, entry, EntryState.DEAD, "install_deleted")
         if entry.created_at < install.settings.discard_before:
@@ -236,7 +226,7 @@ class OutboxWorker:
         body = self._body(conversation_id, entry)
         if body is None:
             raise NoReply
-        url, secrets = self._opened(install)
+        url, secrets = install.opened(self._instance_keys.current(), self._clock.now_ms())
         policy = policy_of(self._own_hosts, install.settings.allow_hosts, self._instance_hosts())
         if self._clock.now_ms() - install.read_at > DELIVERY_SETTINGS_FRESH_MS:
             return None
@@ -297,34 +287,6 @@ class OutboxWorker:
         """The exact bytes that were committed; None when the reply was deleted since."""
         item = self._table.get(keys.message(conversation_id, entry.reply_order))
         return None if item is None else msgspec.convert(item, Heard).sent
-
-    def _opened(self, install: InstallRead) -> tuple[str, list[str]]:
-        key = self._instance_keys.current()
-        opened = open_secrets(
-            key, install.settings.install_id, install.secrets, self._clock.now_ms()
-        )
-        url = open_delivery_url(key, install.settings)
-        assert url is not None, "an install without a delivery URL is not attempted"
-        return url, [secret for _, secret in opened]
-
-    def read_install(self, install_id: str) -> InstallRead | None:
-        """An install as it is now, in one consistent read; None when there is none. Raises
-        Failed."""
-        read_at = self._clock.now_ms()
-        settings: Install | None = None
-        secrets: list[Secret] = []
-        endpoint = Endpoint()
-        everything = (keys.DELIVERY, keys.SETTINGS)
-        for row in self._table.query(keys.install(install_id), between=everything).items:
-            match row["sk"].partition("#")[0]:
-                case keys.SETTINGS:
-                    settings = msgspec.convert(row, Install)
-                case keys.DELIVERY:
-                    endpoint = msgspec.convert(row, Endpoint)
-                case keys.SECRET:
-                    secrets.append(msgspec.convert(row, Secret))
-        secrets.sort(key=lambda secret: secret.version, reverse=True)
-        return None if settings is None else InstallRead(settings, secrets, endpoint, read_at)
 
     def _age_ms(self, entry: Entry, endpoint: Endpoint) -> int:
         now = self._clock.now_ms()

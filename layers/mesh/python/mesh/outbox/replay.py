@@ -13,9 +13,10 @@ import msgspec
 from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import REPLAY_TRIES_MAX, RETRY_DELAYS_S
-from mesh.outbox.dispatch import InstallRead, NoReply, OutboxWorker
+from mesh.outbox.dispatch import NoReply, OutboxWorker
 from mesh.outbox.endpoint import NoSlot
 from mesh.outbox.entries import LostEntry
+from mesh.outbox.reading import InstallRead, read_install
 from mesh.outbox.schedule import delay_ms
 from mesh.records.install import EndpointState, InstallState
 from mesh.records.outbox import AttemptEnd, Entry, EntryState, Replay
@@ -54,7 +55,7 @@ class ReplayWorker:
             if entry.open.until > now:
                 return
             entry = self._outbox.close_unknown(replay.conversation_id, entry)
-        install = self._outbox.read_install(entry.install_id)
+        install = read_install(self._table, self._clock, entry.install_id)
         if (
             install is None
             or install.settings.state is InstallState.DELETED
