@@ -14,6 +14,7 @@ from mesh.security.signing import standard_webhooks_signature
 from mesh.storage import keys
 from tests.fakes.operators import admin
 from tests.fakes.system import URL, Made, System, answer
+from tests.scenarios.test_held import operate
 
 CANARY = "tangerine"
 SECRET_URL = f"{URL}/{CANARY}"
@@ -118,6 +119,23 @@ def test_an_endpoint_that_comes_back_is_told_of_and_later_fails_anew() -> None:
         "delivery.failing": 2,
         "delivery.recovered": 1,
     }
+
+
+def test_the_time_in_which_a_failing_connector_is_disabled_does_not_count_to_its_pause() -> None:
+    system = System()
+    token = system.stack.bootstrap()
+    made = fail_until_degraded(system)
+    install = f"connectors/{made.install_id}"
+    later(system, 6)
+    operate(system, token, f"{install}/disable")
+    later(system, 48)
+    assert kinds(told(system)) == {"delivery.degraded": 1}, "nothing was tried"
+    operate(system, token, f"{install}/enable", b'{"skip_ping":true}')
+    later(system, 5)
+    assert kinds(told(system)) == {"delivery.degraded": 1}
+    later(system, 14)
+    assert kinds(told(system))["delivery.failing"] == 2
+    assert endpoint(system)["state"] == "paused"
 
 
 def test_a_receiver_that_is_gone_is_told_of_with_its_entry_and_a_resume_is_not() -> None:

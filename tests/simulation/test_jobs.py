@@ -19,9 +19,9 @@ from mesh.control.rows import item_of
 from mesh.jobs.contract import Kind, Progress
 from mesh.jobs.entries import DiscardEntries, ReplayEntries
 from mesh.jobs.worker import JobWorker
-from mesh.kernel.clock import HOUR_MS
+from mesh.kernel.clock import DAY_MS, HOUR_MS
 from mesh.kernel.errors import Failed
-from mesh.kernel.limits import CHORES_STOP_BEFORE_LIMIT_MS
+from mesh.kernel.limits import CHORES_STOP_BEFORE_LIMIT_MS, JOBS_KEPT_DAYS
 from mesh.records.job import Job, JobKind
 from mesh.records.outbox import Chosen, EntryState
 from mesh.storage import keys
@@ -141,6 +141,18 @@ class Works:
         self.world.hooks.on_before, self.world.hooks.on_after = before, after
         yield
         assert self.world.kills == 1, f"nobody died {when} {index}"
+
+
+def test_a_job_is_kept_from_its_end_on_and_never_goes_before() -> None:
+    works = Works()
+    job = works.order()
+    key = keys.job(job.job_id.removeprefix("job_"))
+    assert "ttl" not in works.world.rows()[key]
+    works.world.run(60)
+    works.check(job)
+    ended = works.now(job).ended_at
+    assert ended is not None
+    assert works.world.rows()[key]["ttl"] == (ended + JOBS_KEPT_DAYS * DAY_MS) // 1000
 
 
 def calls_of(works: Works, job_of: Callable[[Works], Job], seconds: float) -> int:

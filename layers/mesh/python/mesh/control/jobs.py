@@ -11,9 +11,9 @@ from typing import Any
 
 from mesh.control.audit import Cause
 from mesh.control.rows import item_of, record_of
-from mesh.kernel.clock import DAY_MS, Clock
+from mesh.kernel.clock import Clock
 from mesh.kernel.ids import Ids, is_minted, story_of
-from mesh.kernel.limits import DUE_AFTER_MS, JOBS_KEPT_DAYS
+from mesh.kernel.limits import DUE_AFTER_MS
 from mesh.records.job import Job, JobKind
 from mesh.storage import keys
 from mesh.storage.table import Table
@@ -58,8 +58,7 @@ class Jobs:
 
         Ring for it afterwards (`Bell.job`); a ring that is lost is the sweep's.
         """
-        kept = {"ttl": (job.started_at + JOBS_KEPT_DAYS * DAY_MS) // 1000}
-        return put(keys.job(story_of(job.job_id)), item_of(job) | kept, "attribute_not_exists(#pk)")
+        return put(keys.job(story_of(job.job_id)), item_of(job), "attribute_not_exists(#pk)")
 
     def find(self, job_id: str) -> Job | None:
         """The job of that id, read consistently; None when there is none. Raises Failed."""

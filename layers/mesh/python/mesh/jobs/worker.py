@@ -13,10 +13,14 @@ from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.control.jobs import Jobs
 from mesh.control.rows import assign
 from mesh.jobs.contract import Kind, Progress
-from mesh.kernel.clock import Clock
+from mesh.kernel.clock import DAY_MS, Clock
 from mesh.kernel.errors import Failed
 from mesh.kernel.ids import story_of
-from mesh.kernel.limits import DUE_AFTER_MS, JOB_STEPS_PER_INVOCATION_MAX
+from mesh.kernel.limits import (
+    DUE_AFTER_MS,
+    JOB_STEPS_PER_INVOCATION_MAX,
+    JOBS_KEPT_DAYS,
+)
 from mesh.kernel.log import Log
 from mesh.records.job import Job, JobKind, JobStatus
 from mesh.storage import keys
@@ -79,6 +83,8 @@ class JobWorker:
                 "status": status.value,
                 "reason": progress.failed,
                 "ended_at": now,
+                # Not before: one that waits for a connector may wait for long.
+                "ttl": (now + JOBS_KEPT_DAYS * DAY_MS) // 1000,
                 "due_pk": None,
                 "due_at": None,
             }

@@ -326,6 +326,7 @@ dead, and is told of, and the one behind it never passes it by."""
 ATTEMPTS_KEPT_DAYS: Final = 30
 AUDIT_KEPT_DAYS: Final = 400
 JOBS_KEPT_DAYS: Final = 90
+"""Counted from its end: a job that goes on, or waits, never goes of itself."""
 NOTICES_KEPT_DAYS: Final = 30
 
 # ---- security

@@ -50,7 +50,8 @@ class DegradedEndpoints:
         if endpoint.state is not EndpointState.DEGRADED:
             self._marks.drop(key, mark, "attribute_exists(#pk)")
             return
-        failing_ms = now - (endpoint.failing_since or now)
+        since = endpoint.failing_since or now
+        failing_ms = now - since - endpoint.held_ms(since, now)  # what is held proves nothing
         over = failing_ms >= DEGRADED_MS_MAX
         untold = [part for part in _parts(failing_ms) if part > endpoint.told]
         if over or untold:
