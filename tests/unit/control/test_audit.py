@@ -10,6 +10,7 @@ from infra.local.aws import Faults, Kind
 from mesh.control.audit import Cause, Deed, Place, Search
 from mesh.kernel.clock import DAY_MS
 from mesh.kernel.errors import Failed
+from mesh.kernel.limits import AUDIT_SHARD_ROWS_FIRST, AUDIT_SHARDS
 from mesh.records.operator import Audit
 from mesh.storage.keys import Key
 from mesh.storage.table import Cancelled
@@ -64,6 +65,19 @@ def test_rows_are_listed_newest_first_over_days_and_shards_in_pages() -> None:
     assert [row.target for row in rows] == [
         f"{day}-{number}" for day in reversed(range(4)) for number in reversed(range(12))
     ]
+
+
+def test_a_page_reads_little_of_a_day_of_many_rows_and_a_search_finds_the_oldest() -> None:
+    world = started()
+    deed(world, target="oldest")
+    for number in range(AUDIT_SHARDS * 20):
+        deed(world, target=str(number))
+    before = world.aws.dynamo.passed
+    page, _ = world.audit.page(Search(action="agent.update"), 10, None)
+    assert [row.target for row in page] == [str(AUDIT_SHARDS * 20 - n) for n in range(1, 11)]
+    assert world.aws.dynamo.passed - before <= AUDIT_SHARDS * (AUDIT_SHARD_ROWS_FIRST + 1)
+    assert len(told(world, Search(target="oldest"))) == 1
+    assert len(told(world, Search(action="agent.update"), limit=200)) == AUDIT_SHARDS * 20 + 1
 
 
 def test_pages_keep_their_place_while_new_rows_come() -> None:

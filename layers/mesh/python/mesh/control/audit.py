@@ -17,6 +17,7 @@ from mesh.kernel.ids import Ids, ulid_ms
 from mesh.kernel.limits import (
     AUDIT_DAYS_PER_REQUEST,
     AUDIT_ROWS_PER_REQUEST,
+    AUDIT_SHARD_ROWS_FIRST,
     COMMIT_TRIES,
     LIST_LIMIT_MAX,
     TRANSACTION_TRIES,
@@ -172,12 +173,17 @@ class AuditTrail:
 
 
 class _Shard:
-    """One shard of one day, read lazily from its end."""
+    """One shard of one day, read lazily from its end, and twice as much each time.
+
+    A page takes its rows from all shards: were each read by the longest page, most of what is read
+    would be thrown away. Who searches for something rare is soon at the longest.
+    """
 
     def __init__(self, table: Table, pk: str, before: str) -> None:
         self._table = table
         self._pk = pk
         self._before = before
+        self._limit = AUDIT_SHARD_ROWS_FIRST
         self._items: list[dict[str, object]] = []
         self._more = True
 
@@ -185,8 +191,9 @@ class _Shard:
         """The ULID of the newest row that is left; None when there is none."""
         while not self._items and self._more:
             page = self._table.query(
-                self._pk, between=("0", self._before), forward=False, limit=LIST_LIMIT_MAX
+                self._pk, between=("0", self._before), forward=False, limit=self._limit
             )
+            self._limit = min(2 * self._limit, LIST_LIMIT_MAX)
             self._items = [item for item in page.items if item["sk"] != self._before]
             self._more = page.last is not None
             if page.items:

@@ -289,6 +289,8 @@ LIST_LIMIT_MAX: Final = 200
 IDEMPOTENCY_KEY_CHARS_MAX: Final = 128
 AUDIT_DAYS_PER_REQUEST: Final = 8
 AUDIT_ROWS_PER_REQUEST: Final = 1_000
+AUDIT_SHARD_ROWS_FIRST: Final = 8
+"""How many rows are first read of each shard: a usual page is within them. Then twice as many."""
 LIST_DAYS_PER_REQUEST: Final = 32
 LIST_ROWS_PER_REQUEST: Final = 1_000
 WAKE_AT_ONCE_MAX: Final = 25
