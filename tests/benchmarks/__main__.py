@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.benchmarks import costs, delivery, engine, history, ingress, local, rewrap
+from tests.benchmarks import api, costs, delivery, engine, history, ingress, local, rewrap
 from tests.benchmarks.figures import Figure, show, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +26,7 @@ def main() -> None:
         ("growing a history", history.figures),
         ("thinking", engine.figures),
         ("driving the local stack", local.figures),
+        ("asking the operator API of few and of many", api.figures),
         ("replacing the master key", rewrap.figures),
     ):
         with console.status(what):
