@@ -210,3 +210,25 @@ def test_a_viewer_reads_notes_and_changes_none(instance: Instance) -> None:
         assert instance.operator("DELETE", f"/api/agents/bob/notes/{place}/hours").status == 404
     bad = instance.viewer("GET", "/api/agents/bob/notes?install_id=*")
     assert (bad.status, error_of(bad)) == (422, "invalid_request")
+
+
+def test_a_search_costs_a_few_calls_however_long_the_agent_has_been_there(
+    instance: Instance,
+) -> None:
+    made = instance.install()
+    for number in range(12):
+        instance.system.say(made, "alpha", f"m-{number}", conversation_key=f"room {number}")
+    instance.system.settle()
+    instance.system.clock.forward(25 * 86_400)
+    body = {"arguments": {"query": "nothing like it"}, "install_id": made.install_id}
+    with instance.system.aws.recording() as calls:
+        probed = instance.operator.ok("POST", f"{TOOLS}/conversation_search/probe", body)
+    assert json.loads(probed["text"])["looked_at"] == 24, "twelve messages and their replies"
+    assert len(calls) <= 12 + 14
+
+
+def test_a_search_for_no_word_is_told_as_such(instance: Instance) -> None:
+    body = {"arguments": {"query": "  "}, "install_id": instance.install().install_id}
+    probed = instance.operator.ok("POST", f"{TOOLS}/conversation_search/probe", body)
+    assert probed["observation_kind"] == "failed"
+    assert "no word" in probed["text"]

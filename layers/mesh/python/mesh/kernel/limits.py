@@ -142,7 +142,8 @@ BINDING_LOOK_EVERY_S: Final = 1.0
 SEARCH_LIMIT_DEFAULT: Final = 5
 SEARCH_CONVERSATIONS_MAX: Final = 25
 SEARCH_MESSAGES_PER_CONVERSATION: Final = 100
-SEARCH_DAYS_MAX: Final = 90
+SEARCH_ACTIVE_MAX: Final = 300
+"""Among how many of an install's active conversations the newest are looked for."""
 SEARCH_EXCERPT_CHARACTERS: Final = 500
 NOTES_PER_INSTALL_MAX: Final = 40
 NOTES_SHOWN_MAX: Final = 60

@@ -75,6 +75,7 @@ RUNNING: Final = "RUNNING"
 VAULT: Final = "VAULT#"
 TOOL: Final = "TOOL#"
 NOTE: Final = "NOTE#"
+CONVERSATION: Final = "CONVERSATION#"
 EVERYWHERE: Final = "*"
 """In the place of an install's id: the notes that the runs of every install see."""
 INSTANCE: Final = "INSTANCE"
@@ -182,7 +183,7 @@ def active_actor(install_id: str, actor: str) -> Key:
 
 
 def active_conversation(install_id: str, conversation_id: str) -> Key:
-    return Key(caps(install_id), f"CONVERSATION#{conversation_id}")
+    return Key(caps(install_id), f"{CONVERSATION}{conversation_id}")
 
 
 def cap_count(install_id: str, kind: str, shard: int) -> Key:

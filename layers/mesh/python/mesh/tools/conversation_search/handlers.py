@@ -12,18 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from mesh.kernel.clock import DAY_MS, Clock, rfc3339
+from mesh.kernel.clock import Clock, rfc3339
 from mesh.kernel.errors import Refused
 from mesh.kernel.limits import (
+    SEARCH_ACTIVE_MAX,
     SEARCH_CONVERSATIONS_MAX,
-    SEARCH_DAYS_MAX,
     SEARCH_EXCERPT_CHARACTERS,
     SEARCH_LIMIT_DEFAULT,
     SEARCH_MESSAGES_PER_CONVERSATION,
 )
 from mesh.records.conversation import Conversation, Heard, Role
 from mesh.storage import keys
-from mesh.storage.happened import Walk
 from mesh.storage.table import Table
 from mesh.tools.contract import Call, Handler, Observation, ObservationKind
 
@@ -45,6 +44,8 @@ class _Search:
         if call.install_id is None:
             raise Refused("no_install", "name the install whose conversations are to be searched")
         words = str(arguments["query"]).casefold().split()
+        if not words:
+            raise Refused("no_words", "the query has no word in it")
         limit = int(arguments.get("limit", SEARCH_LIMIT_DEFAULT))
         found: list[dict[str, object]] = []
         looked = 0
@@ -60,38 +61,33 @@ class _Search:
         return _told(found, looked, oldest, call)
 
     def _conversations(self, call: Call) -> Iterator[Conversation]:
-        """The run's own conversation, then others of the same install, the newest first."""
-        seen = set()
-        if call.conversation_id is not None:
-            own = self._conversation(call.conversation_id, call)
-            if own is not None:
-                seen.add(own.conversation_id)
-                yield own
-        now = self._clock.now_ms()
-        walk = Walk(
-            self._table,
-            lambda at_ms: keys.conversations_lists(call.agent_id, at_ms),
-            newest_ms=now,
-            oldest_ms=now - SEARCH_DAYS_MAX * DAY_MS,
-            days=SEARCH_DAYS_MAX,
-        )
-        for number, each in enumerate(walk):
-            if number == SEARCH_CONVERSATIONS_MAX:
-                return
-            conversation_id = each.key.pk.removeprefix("CONV#")
-            if conversation_id in seen:
-                continue
-            other = self._conversation(conversation_id, call)
-            if other is not None:
-                yield other
+        """The run's own conversation, then others of the same install, the newest first.
 
-    def _conversation(self, conversation_id: str, call: Call) -> Conversation | None:
-        """The conversation, if it is this agent's and this install's; None otherwise."""
-        item = self._table.get(keys.order(conversation_id))
+        Which there are is told by the rows that count an install's active conversations: a few
+        reads, however long the agent has been there.
+        """
+        own = None
+        if call.conversation_id is not None:
+            own = self._own(call)
+            if own is not None:
+                yield own
+        active = self._table.query(
+            keys.caps(str(call.install_id)), prefix=keys.CONVERSATION, limit=SEARCH_ACTIVE_MAX
+        )
+        ids = (item["sk"].removeprefix(keys.CONVERSATION) for item in active.items)
+        found = self._table.get_many(keys.order(conversation_id) for conversation_id in ids)
+        others = (msgspec.convert(item, Conversation) for item in found.values())
+        newest = sorted(
+            (each for each in others if _is_theirs(each, call)), key=lambda each: -each.last_order
+        )
+        for each in newest[:SEARCH_CONVERSATIONS_MAX]:
+            if own is None or each.conversation_id != own.conversation_id:
+                yield each
+
+    def _own(self, call: Call) -> Conversation | None:
+        item = self._table.get(keys.order(str(call.conversation_id)))
         conversation = None if item is None else msgspec.convert(item, Conversation)
-        if conversation is None or conversation.agent_id != call.agent_id:
-            return None
-        return conversation if conversation.install_id == call.install_id else None
+        return conversation if conversation is not None and _is_theirs(conversation, call) else None
 
     def _heard(self, conversation: Conversation, call: Call) -> Iterator[Heard]:
         """Messages of the perspective, newest first; of the run's own conversation none from the
@@ -109,6 +105,11 @@ class _Search:
         )
         for item in page.items:
             yield msgspec.convert(item, Heard)
+
+
+def _is_theirs(conversation: Conversation, call: Call) -> bool:
+    """Whether it is this agent's, and came in by this install."""
+    return (conversation.agent_id, conversation.install_id) == (call.agent_id, call.install_id)
 
 
 def _text_of(heard: Heard) -> str:
