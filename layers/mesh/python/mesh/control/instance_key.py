@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from mesh.kernel.clock import Clock
+from mesh.kernel.errors import Failed, Phase
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import INSTANCE_KEY_KEPT_MS
 from mesh.security.sealing import InstanceKey, KeyWrapper
@@ -52,9 +53,21 @@ class InstanceKeys:
             item = by_sk.get(keys.KEY)
             if item is None:
                 return InstanceKey(self._random.bytes(32))
-            key = InstanceKey(self._wrapper.unwrap(item["wrapped"], CONTEXT))
+            key = InstanceKey(self._opened(item["wrapped"]))
             self._kept = (now, key)
             return key
+
+    def _opened(self, wrapped: bytes) -> bytes:
+        """The key in the clear. One that does not open is the instance's trouble and no caller's:
+        it is told as unavailable, so that whoever asks comes again."""
+        try:
+            return self._wrapper.unwrap(wrapped, CONTEXT)
+        except Failed as failed:
+            if failed.code != "secret_unopenable":
+                raise
+            raise Failed(
+                "unavailable", "the instance's key does not open; see the alarms", Phase.BEFORE
+            ) from None
 
     @property
     def retention_days(self) -> int | None:

@@ -5,12 +5,15 @@ Refuses to keep anything: who may keep an opened key, and how long, is said wher
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from botocore.client import BaseClient
 from botocore.exceptions import BotoCoreError, ClientError
 
 from mesh.kernel.errors import Failed, Phase
+
+_OPENING: Final = frozenset({"decrypt", "re_encrypt"})
+"""The calls that open what was wrapped."""
 
 
 class KmsWrapper:
@@ -32,10 +35,11 @@ class KmsWrapper:
         return answer["Plaintext"], answer["CiphertextBlob"]
 
     def unwrap(self, wrapped: bytes, context: dict[str, str]) -> bytes:
-        """The key material in the clear. Raises Failed when it cannot be had.
+        """The key material in the clear.
 
-        By which key it was wrapped, the newest or one before, KMS sees for itself; which keys a
-        function may open with, its role says.
+        Raises Failed: `secret_unopenable` for what opens with no key or not in this context, else
+        `unavailable`. By which key it was wrapped, the newest or one before, KMS sees for itself;
+        which keys a function may open with, its role says.
         """
         answer = self._call("decrypt", CiphertextBlob=wrapped, EncryptionContext=context)
         plaintext: bytes = answer["Plaintext"]
@@ -68,7 +72,7 @@ class KmsWrapper:
         try:
             answer: dict[str, Any] = getattr(client, method)(**parameters)
         except (ClientError, BotoCoreError) as error:
-            if method == "re_encrypt" and _code(error) == "InvalidCiphertextException":
+            if method in _OPENING and _code(error) == "InvalidCiphertextException":
                 raise Failed(
                     "secret_unopenable", "a wrapped key does not open", Phase.BEFORE
                 ) from None
