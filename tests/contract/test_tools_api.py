@@ -63,7 +63,6 @@ def test_the_tools_that_ship_are_offered_from_the_first(instance: Instance) -> N
     assert instance.tool("conversation_search")["class"] == "observe"
 
 
-@pytest.mark.behaviour("offers:invalidated")
 def test_a_tool_is_taken_away_and_given_back_by_versions(instance: Instance) -> None:
     api = instance.operator
     off = api.ok("PUT", f"{TOOLS}/note", {"enabled": False, "version": 1})

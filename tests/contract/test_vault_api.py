@@ -221,7 +221,7 @@ def test_nobody_without_a_token_learns_anything(instance: Instance) -> None:
 BOT = {"origin": "https://github.com", "name": "mesh-bot"}
 
 
-@pytest.mark.behaviour("secrets:acting-owner", "identity:own-accounts", "identity:no-sharing")
+@pytest.mark.behaviour("identity:own-accounts", "identity:no-sharing")
 def test_an_acting_account_belongs_to_one_agent_alone(instance: Instance) -> None:
     api = instance.admin
     api.ok("POST", "/api/agents", {"slug": "eve"})

@@ -56,6 +56,11 @@ def test_no_test_wears_an_id_that_is_not_there(
     assert {behaviour: file for behaviour, file in worn.items() if behaviour not in known} == {}
 
 
+def test_what_a_test_holds_does_not_wait(listed: dict[str, Any], worn: dict[str, str]) -> None:
+    waiting = {behaviour for group in listed["waiting"] for behaviour in group["ids"]}
+    assert {behaviour: file for behaviour, file in worn.items() if behaviour in waiting} == {}
+
+
 def test_what_waits_has_a_dated_reason_and_is_not_listed_twice(listed: dict[str, Any]) -> None:
     waiting = [behaviour for group in listed["waiting"] for behaviour in group["ids"]]
     assert len(waiting) == len(set(waiting))
