@@ -34,7 +34,7 @@ def list_tools(invocation: Invocation, *, agent: str) -> None:
         invocation.terminal.document(page)
         return
     invocation.terminal.table(
-        ("tool", "class", "offered", "reason", "acts as", "payer"),
+        ("TOOL", "CLASS", "OFFERED", "REASON", "ACTS AS", "PAYER"),
         (
             (
                 each["name"],

@@ -70,7 +70,12 @@ def set_value(
         invocation.terminal.document(kept)
         return
     invocation.terminal.fields(
-        [("name", kept["name"]), ("version", kept["version"]), ("set", when(kept["updated_at"]))]
+        [
+            ("name", kept["name"]),
+            ("version", kept["version"]),
+            ("set", when(kept["updated_at"])),
+            ("account", _account(kept)),
+        ]
     )
 
 

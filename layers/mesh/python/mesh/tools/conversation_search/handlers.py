@@ -42,7 +42,10 @@ class _Search:
     def __call__(self, arguments: Mapping[str, Any], call: Call) -> Observation:
         """Raises Refused where the run belongs to no install, Failed."""
         if call.install_id is None:
-            raise Refused("no_install", "name the install whose conversations are to be searched: --connector ID")
+            raise Refused(
+                "no_install",
+                "name the install whose conversations are to be searched: --connector ID",
+            )
         words = str(arguments["query"]).casefold().split()
         if not words:
             raise Refused("no_words", "the query has no word in it")
