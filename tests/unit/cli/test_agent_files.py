@@ -4,9 +4,9 @@ binds goes with it."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -163,6 +163,32 @@ def test_where_a_step_fails_what_was_minted_is_told_and_the_same_line_goes_on(
     assert out.count("whsec_") == 2
     shown = exported(two.there)["connectors"]
     assert [each["name"] for each in shown] == ["Support", "Support", "Sales"]
+
+
+class Meanwhile(GatewayTransport):
+    """Somebody else applies the same file in the moment before the first connector is made."""
+
+    act: ClassVar[Callable[[], object] | None] = None
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        act, made = Meanwhile.act, request.url.path.endswith("/connectors")
+        if act is not None and made and request.method == "POST":
+            Meanwhile.act = None
+            act()
+        return super().handle_request(request)
+
+
+def test_two_who_apply_one_file_at_once_do_not_both_make_its_connectors(two: Instances) -> None:
+    two.settle_in()
+    two.here.ok("agent", "export", "ada", "--output", str(two.file))
+    other = Line(two.there.api, two.folder, two.capsys)
+    Meanwhile.act = lambda: other.ok("agent", "apply", str(two.file))
+    two.there.transport = Meanwhile
+    code, _, err = two.there("agent", "apply", str(two.file))
+    assert code == 1
+    assert "the same command goes on" in err
+    assert two.there.ok("agent", "apply", str(two.file)) == f"ada matches {two.file}\n"
+    assert len(exported(two.there)["connectors"]) == 3
 
 
 def test_an_operator_who_may_not_is_told_at_which_step(two: Instances) -> None:

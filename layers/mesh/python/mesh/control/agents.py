@@ -339,22 +339,28 @@ def delete_writes(agent: Agent, now_ms: int) -> list[Write]:
     ]
 
 
-def joined(agent: Agent) -> Write:
+def joined(agent: Agent, roster: int | None = None) -> Write:
     """The agent's row, as it counts one install more: a part of the transaction that makes it.
 
-    Its condition holds while the agent is as the new install's copies say, and has room.
+    Its condition holds while the agent is as the new install's copies say, and has room; and, where
+    `roster` is given, while the set of its connectors has changed just so often.
     """
+    held = {
+        None: "",
+        0: " AND (attribute_not_exists(#roster) OR #roster = :roster)",
+    }.get(roster, " AND #roster = :roster")
     return update(
         keys.agent(agent.agent_id),
         "SET #installs = if_not_exists(#installs, :zero) + :one,"
         " #roster = if_not_exists(#roster, :zero) + :one",
         "#version = :version AND #status = :status"
-        " AND (attribute_not_exists(#installs) OR #installs < :most)",
+        f" AND (attribute_not_exists(#installs) OR #installs < :most){held}",
         zero=0,
         one=1,
         version=agent.version,
         status=agent.status.value,
         most=INSTALLS_PER_AGENT_MAX,
+        **({} if roster is None else {"roster": roster}),
     )
 
 

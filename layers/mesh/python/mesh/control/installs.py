@@ -157,12 +157,14 @@ class Installs:
         skip_ping: bool,
         cause: Cause,
         minting: Minting,
+        roster: int | None = None,
     ) -> tuple[Install, str]:
         """Makes an install and its first secret, which is answered here and never again.
 
         With `enable` it is `enabling` from the start, so that a crash leaves nothing but the steps
-        to do. Raises Invalid (URL, hosts), Conflict (`idempotency_conflict`; `state_conflict` for a
-        full agent), Minted, Failed.
+        to do. `roster` is the agent's, as whoever asks has seen its connectors. Raises Invalid
+        (URL, hosts), Conflict (`idempotency_conflict`; `version_conflict` where another connector
+        came or went since; `state_conflict` for a full agent), Minted, Failed.
         """
         now = self._clock.now_ms()
         minting.check(self._table, now)
@@ -195,7 +197,7 @@ class Installs:
         enabling = Enabling(self._ids.token(), now, skip_ping, ()) if enable else None
         writes = [
             minting.write({"install_id": install_id}, now),
-            joined(agent),
+            joined(agent, roster),
             put(
                 keys.settings(install_id),
                 {**item_of(install), **enabling_item(install_id, enabling, install.version)},
@@ -216,6 +218,8 @@ class Installs:
         except Cancelled as cancelled:
             minting.check(self._table, now)
             agent_row = cancelled.reasons[1].old or {}
+            if roster is not None and agent_row.get("roster", 0) != roster:
+                raise version_conflict(agent_row.get("roster", 0)) from None
             if agent_row.get("version") == agent.version and (
                 agent_row.get("status") == agent.status.value
             ):

@@ -165,6 +165,7 @@ def _shown(agent: Agent, source: CredentialSource | None, today: TodayShown) -> 
         today=today,
         retention_days=agent.retention_days,
         status=agent.status,
+        roster=agent.roster,
         version=agent.version,
         created_at=rfc3339(agent.created_at),
     )

@@ -62,6 +62,7 @@ def _create(call: Call, agent: Agent, body: ConnectorNew) -> Answer:
             skip_ping=body.skip_ping,
             cause=call.cause,
             minting=call.mint,
+            roster=body.roster,
         )
         install_id = install.install_id
     except Minted as minted:

@@ -65,5 +65,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """The highest version of a value that was deleted: a new name begins after it."""
     epoch: int = FIRST_EPOCH
     """The instance's epoch, copied here for replies to bear; a restore takes it over last."""
+    roster: int = 0
+    """How often the set of its connectors has changed."""
     version: int
     created_at: int

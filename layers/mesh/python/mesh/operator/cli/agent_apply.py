@@ -33,14 +33,15 @@ def apply(invocation: Invocation, *, file: Path, slug: str | None, dry_run: bool
     slug = slug or str(document["agent"]["slug"])
     terminal = invocation.terminal
     with invocation.client() as client:
-        steps = _plan(client, document, slug)
+        steps, roster = _plan(client, document, slug)
         done: list[Json] = []
         if not dry_run:
             try:
                 for number, step in enumerate(steps, 1):
                     if not invocation.as_json:
                         click.echo(f"{number} of {len(steps)}: {step.told()}")
-                    done.append(_do(invocation, client, step, slug))
+                    done.append(_do(invocation, client, step, slug, roster))
+                    roster += "secret" in done[-1]
             except (ApiError, UnreachableError) as failed:
                 raise _stopped(invocation, slug, steps, done, failed) from None
     if invocation.as_json:
@@ -55,8 +56,9 @@ def apply(invocation: Invocation, *, file: Path, slug: str | None, dry_run: bool
         _next(invocation, document, slug, done)
 
 
-def _plan(client: OperatorClient, document: Json, slug: str) -> list[Step]:
-    """Every step, worked out from what stands now."""
+def _plan(client: OperatorClient, document: Json, slug: str) -> tuple[list[Step], int]:
+    """Every step, worked out from what stands now; and how often the connectors had changed when
+    they were looked at, so that two who apply one file at once do not both create them."""
     path = f"/api/agents/{segment(slug)}"
     stands: Json | None
     try:
@@ -68,14 +70,15 @@ def _plan(client: OperatorClient, document: Json, slug: str) -> list[Step]:
     connectors = [] if stands is None else list(client.items(f"{path}/connectors"))
     tools = None if stands is None else client.call("GET", f"{path}/tools")["items"]
     first = agent_step(document, slug, stands)
-    return [
+    steps = [
         *([] if first is None else [first]),
         *tool_steps(document, tools),
         *connector_steps(document, connectors),
     ]
+    return steps, 0 if stands is None else int(stands["roster"])
 
 
-def _do(invocation: Invocation, client: OperatorClient, step: Step, slug: str) -> Json:
+def _do(invocation: Invocation, client: OperatorClient, step: Step, slug: str, roster: int) -> Json:
     """Makes one step's call; what is told of it."""
     told: dict[str, Any] = {"step": step.told()}
     agent = f"/api/agents/{segment(slug)}"
@@ -88,8 +91,9 @@ def _do(invocation: Invocation, client: OperatorClient, step: Step, slug: str) -
             path = f"{agent}/tools/{segment(step.subject)}"
             client.call("PUT", path, body={**step.body, "version": step.version})
         case "create", _:
+            body = {**step.body, "roster": roster}
             made = client.call(
-                "POST", f"{agent}/connectors", body=step.body, idempotency_key=fresh_key()
+                "POST", f"{agent}/connectors", body=body, idempotency_key=fresh_key()
             )
             told |= {
                 "install_id": made["install_id"],

@@ -120,6 +120,8 @@ class AgentShown(Shown):
     retention_days: int | None
     """How long its words are kept, in days; null: as long as the instance says."""
     status: AgentStatus
+    roster: int
+    """How often the set of its connectors has changed."""
     version: int
     created_at: Time
 

@@ -57,6 +57,9 @@ class ConnectorNew(Taken):
     failure_replies: bool = True
     enable: bool = False
     skip_ping: bool = False
+    roster: Version | None = None
+    """The agent's `roster` as it was seen: where another connector came or went since, none is
+    made."""
 
 
 class ConnectorPut(Taken):
