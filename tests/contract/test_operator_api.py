@@ -788,6 +788,7 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
     waiting = instance.answered(made, "m-2").replace("run_", "out_")
     queued = instance.system.say(made, "never mind", "m-3").json()["run_id"]
     one = f"/api/connectors/{made.install_id}"
+    kept = instance.system.make_note(made)
     other = api.ok("POST", "/api/operators", {"name": "x", "role": "viewer"})["id"]
     acts: dict[str, tuple[str, Any, str]] = {
         "createAgent": ("/api/agents", {"slug": "carl"}, "agent.create"),
@@ -803,6 +804,13 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
             {"arguments": {"query": "hello"}, "install_id": made.install_id},
             "tool.probe",
         ),
+        "widenNote": (f"/api/agents/bob/notes/{kept}/widen", {"version": 1}, "note.widen"),
+        "narrowNote": (
+            "/api/agents/bob/notes/everywhere/hours/narrow",
+            {"version": 2},
+            "note.narrow",
+        ),
+        "deleteNote": (f"/api/agents/bob/notes/{kept}", None, "note.delete"),
         "putTool": ("/api/agents/bob/tools/note", {"enabled": False, "version": 1}, "tool.put"),
         "createConnector": (
             "/api/agents/bob/connectors",

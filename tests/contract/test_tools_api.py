@@ -7,11 +7,6 @@ from typing import Any
 
 import pytest
 
-from mesh.control.notes import counted
-from mesh.control.rows import item_of
-from mesh.records.note import Note
-from mesh.storage import keys
-from mesh.storage.writes import put
 from tests.fakes.operators import admin, error_of, minted
 from tests.fakes.system import Made, System
 
@@ -157,30 +152,10 @@ def test_a_search_finds_nothing_of_another_install(instance: Instance) -> None:
 # ---- notes
 
 
-def noted(instance: Instance, made: Made, name: str = "hours") -> str:
-    """A note of an install's, as a run would have left it; its path."""
-    install = instance.system.install(made.install_id)
-    note = Note(
-        name=name,
-        text="open from nine",
-        version=1,
-        agent_id=install.agent_id,
-        install_id=made.install_id,
-        conversation_id="conv_" + "0" * 26,
-        run_id="run_" + "0" * 26,
-        created_at=1,
-        updated_at=1,
-    )
-    table = instance.system.table
-    table.write(put(keys.note(install.agent_id, made.install_id, name), item_of(note)))
-    table.write(counted(install.agent_id, made.install_id, 1))
-    return f"{made.install_id}/{name}"
-
-
 def test_anothers_note_is_not_there_whoever_asks(instance: Instance) -> None:
     instance.admin.ok("POST", "/api/agents", {"slug": "eve"})
     theirs, ours = instance.install("eve"), instance.install()
-    path, own = noted(instance, theirs), noted(instance, ours)
+    path, own = instance.system.make_note(theirs), instance.system.make_note(ours)
     query = f"?install_id={theirs.install_id}"
     for api in (instance.operator, instance.admin):
         assert api("GET", f"/api/agents/bob/notes{query}").status == 404
@@ -196,7 +171,7 @@ def test_anothers_note_is_not_there_whoever_asks(instance: Instance) -> None:
 
 def test_a_viewer_reads_notes_and_changes_none(instance: Instance) -> None:
     made = instance.install()
-    path = f"/api/agents/bob/notes/{noted(instance, made)}"
+    path = f"/api/agents/bob/notes/{instance.system.make_note(made)}"
     (shown,) = instance.viewer.ok("GET", f"/api/agents/bob/notes?install_id={made.install_id}")[
         "items"
     ]

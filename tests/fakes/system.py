@@ -18,13 +18,18 @@ from mesh.app import Ports
 from mesh.connectors.contract import Outbound
 from mesh.connectors.registry import OUTBOUND
 from mesh.control.installs import Wanted
+from mesh.control.notes import counted
+from mesh.control.rows import item_of
 from mesh.engine.thinking import Models
 from mesh.engine.watch import InlineWatch
 from mesh.records.agent import Agent, Limits, Model
 from mesh.records.install import Caps, Engagement, Install
+from mesh.records.note import Note
 from mesh.security.egress import Reply
 from mesh.security.signing import parse_headers, sign_inbound, verify_outbound
+from mesh.storage import keys
 from mesh.storage.clients import SessionClients
+from mesh.storage.writes import put
 from tests.canary import WATCH
 from tests.fakes.control import CAUSE, control_plane
 from tests.fakes.egress import Call, Outcome, ScriptedEgress, answer
@@ -129,6 +134,26 @@ class System:
             )
             self.set_state(install.install_id, "enabled")
         return Made(install.install_id, secret)
+
+    def make_note(self, made: Made, name: str = "hours") -> str:
+        """A note as a run of the install would have left it; its place and name, as in a path."""
+        install = self.install(made.install_id)
+        note = Note(
+            name=name,
+            text="open from nine",
+            version=1,
+            agent_id=install.agent_id,
+            install_id=made.install_id,
+            conversation_id="conv_" + "0" * 26,
+            run_id="run_" + "0" * 26,
+            created_at=1,
+            updated_at=1,
+        )
+        with self.aws.without_faults():
+            key = keys.note(install.agent_id, made.install_id, name)
+            self.table.write(put(key, item_of(note)))
+            self.table.write(counted(install.agent_id, made.install_id, 1))
+        return f"{made.install_id}/{name}"
 
     def set_state(self, install_id: str, state: str) -> None:
         with self.aws.without_faults():
