@@ -17,7 +17,7 @@ ENV ?=
 N ?=
 LOCKS := requirements/dev.txt
 
-.PHONY: help demo test test-runtime check synth bench simulate deploy lock layers clean env
+.PHONY: help demo test test-suites test-simulation test-runtime check synth bench simulate deploy lock layers clean env
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,8 +30,14 @@ env: $(STAMP) ## Make the environment (.venv); every target that needs it does s
 demo: $(STAMP) ## Start the local stack, play a third party, show one message's whole story
 	@$(PY) -m infra.local.demo
 
-test: $(STAMP) ## Run the tests
-	@$(PY) -m pytest -q
+test: test-suites test-simulation ## Run the tests
+
+# Two halves, so that two cores can have one each.
+test-suites: $(STAMP)
+	@$(PY) -m pytest -q --ignore=tests/simulation
+
+test-simulation: $(STAMP)
+	@$(PY) -m pytest -q tests/simulation
 
 test-runtime: ## Run the unit and contract suites on the functions' own Python, if it is here
 	@bash .ci/on-runtime

@@ -194,15 +194,15 @@ def overlapping(make: Callable[[], World]) -> Iterator[World]:
         Interleaver(world, seed, Trouble(stall=0.03, stalls_max=4)).run({"A": 3, "B": 2})
 
 
-def stalling(seconds: float, *names: str) -> Scenario:
-    """A stall behind each call whose name has one of `names` in it, with a receiver that fails
-    three times, so that the entry still waits when the worker wakes."""
+def stalling(seconds: float, *names: str, when: str = "after") -> Scenario:
+    """A stall before or after each call whose name has one of `names` in it, with a receiver that
+    fails three times, so that the entry still waits when the worker wakes."""
 
     def stall(make: Callable[[], World]) -> Iterator[World]:
         world = make()
         world.receiver.answers = fails_thrice
         for place in places(world):
-            if place.when == "after" and any(name in place.name for name in names):
+            if place.when == when and any(name in place.name for name in names):
                 world = make()
                 world.receiver.answers = fails_thrice
                 yield world
@@ -336,13 +336,14 @@ RULES = (
     Rule(
         "the end of a run is fenced by its lease's number",
         ("a run ends once", "the waiting count is the number of waiting runs"),
-        stalling(200, "PutItem STEP"),
+        # The worker looks at its lease before it ends its run, so it must sleep behind that look.
+        stalling(200, "TransactWriteItems", when="before"),
         loose(loosen=without(FENCE, "PEND#")),
     ),
     Rule(
         "steps are fenced by the lease's number",
         ("a step with a result is not made again", "fenced steps"),
-        stalling(200, "Query MSG", "PutItem STEP"),
+        stalling(200, "PutItem STEP", when="before"),
         loose(
             loosen=all_of(
                 without("attribute_not_exists(#pk) OR #lease_no < :mine", "STEP#"),

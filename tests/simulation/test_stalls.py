@@ -16,7 +16,7 @@ def stall_at(world: World, place: Place, seconds: float) -> None:
     """The worker that reaches `place` stands still there while everything else goes on."""
 
     def stall() -> None:
-        world.hooks.on_after = lambda _: None
+        world.hooks.on_after = world.hooks.on_before = lambda _: None
         world.receiver.after = lambda _: None
         world.run(seconds)
         for posted in world.posted:
@@ -40,7 +40,10 @@ def stall_at(world: World, place: Place, seconds: float) -> None:
         if site.function and count == place.index:
             stall()
 
-    world.hooks.on_after = at_call
+    if place.when == "before":
+        world.hooks.on_before = at_call
+    else:
+        world.hooks.on_after = at_call
 
 
 @pytest.mark.parametrize("seconds", STALLS_S)
