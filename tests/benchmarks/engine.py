@@ -5,6 +5,7 @@ Refuses a real model: what it would take is not the engine's.
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Final
 
 from mesh.models.contract import ModelAnswer, ModelRequest
@@ -40,6 +41,16 @@ def turn_calls(tools: int) -> int:
     return sum(call.caller == "turn_worker" for call in calls)
 
 
+def peak_mb() -> float:
+    """The most memory (MB) that Python held for the objects made in a run of 200 steps."""
+    tracemalloc.start()
+    try:
+        turn_calls(STEPS // 2 - 1)
+        return tracemalloc.get_traced_memory()[1] / 1024**2
+    finally:
+        tracemalloc.stop()
+
+
 def figures() -> dict[str, Figure]:
     """The counts, and their growth over a run of 200 steps."""
     none, ten, twenty, long = (turn_calls(n) for n in (0, FEW, 2 * FEW, STEPS // 2 - 1))
@@ -50,6 +61,9 @@ def figures() -> dict[str, Figure]:
             (ten - none) / (2 * FEW), "AWS calls of a step: a model call, or a call of a tool"
         ),
         "turn_10_tools_calls": count(ten, "AWS calls of a turn with ten calls of a tool"),
+        "engine_200_steps_memory": count(
+            round(peak_mb(), 1), "MB at most for what a run of 200 steps makes", 256
+        ),
         "engine_200_steps_growth": ratio(
             late / early, "AWS calls a step up to the 200th, against up to the 40th", 1
         ),

@@ -169,6 +169,17 @@ def test_several_calls_that_change_something_are_made_in_their_order() -> None:
     assert len(results_of(scene.model.asked[1])) == 3
 
 
+@pytest.mark.behaviour("evidence:provenance")
+def test_a_reply_is_kept_with_where_its_evidence_came_from() -> None:
+    search = use("conversation_search", query="hello")
+    scene = Scene(says("", search), says("", search), says("found"))
+    assert scene.answer("hello there") == "found"
+    (reply,) = [row for row in scene.system.rows("MSG#") if row["role"] == "reply"]
+    source = {"tool": "conversation_search", "origin": "conversations"}
+    assert reply["sources"] == [source | {"install_id": scene.made.install_id}]
+    assert b"conversations" not in reply["sent"], "the third party is not told of it"
+
+
 # ---- budgets
 
 

@@ -5,7 +5,7 @@ Refuses to do any of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,8 @@ class Said:
 
     text: str
     failure: str | None = None
+    sources: tuple[Mapping[str, str], ...] = ()
+    """Where what the run's tools brought back came from, each once: kept with the reply."""
 
 
 class HandOver(Exception):

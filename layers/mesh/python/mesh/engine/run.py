@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from mesh.kernel.limits import (
     MODEL_RETRY_S,
     MODEL_TEXT_BYTES_MAX,
     MODEL_WAIT_HERE_S_MAX,
+    REPLY_SOURCES_MAX,
     TOOL_NAME_CHARS_MAX,
 )
 from mesh.kernel.text import bounded
@@ -101,7 +103,7 @@ class Run:
                     self._calls.make(left, done)
                     continue
                 if not last.asked:
-                    return _said(last)
+                    return replace(_said(last), sources=_sources(done))
             ended = self._ended_by(done)
             if ended is not None:
                 return ended
@@ -274,6 +276,18 @@ def _ended(steps: Sequence[Step], number: int) -> bool:
 def _final(steps: Sequence[Step]) -> bool:
     last = _last_answer(steps)
     return last is not None and last.final
+
+
+def _sources(steps: Sequence[Step]) -> tuple[Mapping[str, str], ...]:
+    """Where the results that the run was told came from, each once, in the order of the calls."""
+    found: list[Mapping[str, str]] = []
+    for step in steps:
+        if step.observation_kind != ObservationKind.RESULT or not step.provenance:
+            continue
+        source = {"tool": step.tool or "", **step.provenance}
+        if source not in found and len(found) < REPLY_SOURCES_MAX:
+            found.append(source)
+    return tuple(found)
 
 
 def _said(last: Step) -> Said:

@@ -266,7 +266,7 @@ class TurnWorker:
                 )
             )
 
-        return Ending(status, said.failure, render)
+        return Ending(status, said.failure, render, said.sources)
 
     def _failure_replies(self, install_id: str) -> bool:
         install = self._install(install_id)

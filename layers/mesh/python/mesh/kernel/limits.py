@@ -125,6 +125,8 @@ FINISH_RESERVE_S: Final = 45.0
 """So much of a run's time is kept for its last model call."""
 OBSERVATION_BYTES_MAX: Final = 64 * 1024
 HANDOVERS_MAX: Final = 200
+REPLY_SOURCES_MAX: Final = 20
+"""How many sources of what its run was told a reply is kept with."""
 MERGED_MAX: Final = 20
 """How many messages that wait behind a run it answers at most beside its own."""
 

@@ -160,6 +160,7 @@ def _message(conversation: Conversation, heard: Heard) -> MessageShown:
         topology=None if heard.topology is None else Topology(heard.topology),
         parent_id=str(said["in_reply_to"]) if said.get("in_reply_to") else heard.parent_id,
         sent_at=heard.sent_at,
+        sources=list(heard.sources),
     )
 
 

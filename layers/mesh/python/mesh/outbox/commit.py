@@ -5,7 +5,7 @@ Refuses to send: whatever crashes after this transaction, the entry is there and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ class Ending:
     status: RunStatus
     reason: str | None
     render: Callable[[int, int], bytes] | None
+    sources: tuple[Mapping[str, str], ...] = ()
+    """Where what the run was told came from; kept with the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,9 @@ class Commit:
                         "role": Role.REPLY.value,
                         "at": now,
                         "sent": sent,
+                        **(
+                            {"sources": [dict(s) for s in ending.sources]} if ending.sources else {}
+                        ),
                         "ttl": (now + kept_days * DAY_MS) // 1000,
                     },
                 ),

@@ -125,3 +125,5 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     sent_at: str | None = None
     sent: bytes | None = None
     """Of a reply: the exact bytes of every attempt."""
+    sources: tuple[dict[str, str], ...] = ()
+    """Of a reply: where what its run's tools brought back came from."""

@@ -61,6 +61,8 @@ class MessageShown(Shown):
     parent_id: str | None
     sent_at: str | None
     """When the caller says that it was sent."""
+    sources: list[dict[str, str]]
+    """Of a reply: where what its run's tools brought back came from, each once."""
 
 
 class MessageList(Shown):
