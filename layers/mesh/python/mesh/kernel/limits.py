@@ -139,8 +139,6 @@ SCHEMA_DEPTH_MAX: Final = 12
 ARGUMENT_BYTES_MAX: Final = 64 * 1024
 ARGUMENT_DEPTH_MAX: Final = 16
 ARGUMENT_PROBLEMS_MAX: Final = 5
-BINDING_LOOK_EVERY_S: Final = 1.0
-"""How often a call under way looks whether what it rests on still stands."""
 SEARCH_LIMIT_DEFAULT: Final = 5
 SEARCH_CONVERSATIONS_MAX: Final = 25
 SEARCH_MESSAGES_PER_CONVERSATION: Final = 100
