@@ -13,6 +13,7 @@ import base64
 import json
 import re
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -48,6 +49,7 @@ class Watch:
         self.known: deque[str] = deque(maxlen=KNOWN_MAX)
         self._shown: WeakKeyDictionary[object, set[str]] = WeakKeyDictionary()
         self._found: list[str] = []
+        self._lock = threading.Lock()  # scenarios with threads leave by many doors at once
 
     def know(self, secret: str) -> None:
         """From now on `secret` is found by its value, also without the prefix of its form.
@@ -57,15 +59,18 @@ class Watch:
         if _HOST_ALONE.match(secret):
             return
         bare = secret.removeprefix("whsec_") if secret.startswith("whsec_") else secret[-43:]
-        if len(bare) >= 16 and bare not in self.known:
-            self.known.append(bare)
+        with self._lock:
+            if len(bare) >= 16 and bare not in self.known:
+                self.known.append(bare)
 
     def look(self, where: str, text: str) -> None:
         """Searches `text`, which left the process by `where`."""
         for begins, form in FORMS:
             if begins in text and (found := form.search(text)) is not None:
                 self._found.append(f"{where}: {found[0][:24]}…")
-        self._found += [f"{where}: …{each[:12]}…" for each in self.known if each in text]
+        with self._lock:
+            known = tuple(self.known)
+        self._found += [f"{where}: …{each[:12]}…" for each in known if each in text]
 
     def look_at_error(self, where: str, error: BaseException) -> None:
         """Searches all that Lambda would log of an error: it, its causes, and what they carry."""
