@@ -15,6 +15,7 @@ from mesh.records.agent import Agent, Limits, Model
 from mesh.security.egress import Egress, EgressPolicy
 from mesh.security.urls import Allowlist
 from mesh.storage import keys
+from mesh.storage.kms import KmsWrapper
 from mesh.storage.table import Table
 from mesh.storage.writes import update
 from mesh.tools import packages
@@ -31,6 +32,7 @@ class ControlPlane:
     audit: AuditTrail
     agents: Agents
     installs: Installs
+    wrapper: KmsWrapper
 
     def make_agent(self, slug: str, limits: Limits = Limits(), model: Model = Model()) -> Agent:
         return self.agents.create(
@@ -60,6 +62,7 @@ def control_plane(ports: Ports, egress: Egress) -> ControlPlane:
         table=ports.table,
         ids=ports.ids,
         audit=audit,
+        wrapper=ports.key_wrapper,
         agents=Agents(ports.table, ports.clock, ports.ids, audit),
         installs=Installs(
             ports.table,

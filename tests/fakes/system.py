@@ -30,6 +30,7 @@ from mesh.security.signing import parse_headers, sign_inbound, verify_outbound
 from mesh.storage import keys
 from mesh.storage.clients import SessionClients
 from mesh.storage.writes import put
+from mesh.tools.contract import Parts
 from tests.canary import WATCH
 from tests.fakes.control import CAUSE, control_plane
 from tests.fakes.egress import Call, Outcome, ScriptedEgress, answer
@@ -268,8 +269,18 @@ class System:
         return headers is not None and verify_outbound(headers, call.body, [made.secret])
 
 
+def parts_of(system: System) -> Parts:
+    """What the tools' handlers are made of, as the turn worker has it."""
+    return Parts(
+        table=system.table,
+        clock=system.clock,
+        egress=lambda: system.egress,
+        wrapper=system.control.wrapper,
+    )
+
+
 def statuses(replies: Iterable[Response]) -> list[int]:
     return [reply.status for reply in replies]
 
 
-__all__ = ["URL", "Made", "Reply", "System", "answer", "statuses"]
+__all__ = ["URL", "Made", "Reply", "System", "answer", "parts_of", "statuses"]

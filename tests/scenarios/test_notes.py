@@ -3,6 +3,7 @@ them, and how they go with what they came from, to the last word."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from mesh.tools.contract import Call, Observation
 from mesh.tools.note.handlers import handlers
 from tests.fakes.model import results_of, says, use
 from tests.fakes.operators import Api, admin, error_of
-from tests.fakes.system import Made
+from tests.fakes.system import Made, parts_of
 from tests.scenarios.test_tools import Scene
 
 WORDS = "the heron flies at dusk"
@@ -214,7 +215,8 @@ class Racing(Table):
 def write(scene: Notes, call: Call, meanwhile: Any = None, **arguments: Any) -> Observation:
     table = Racing(scene, meanwhile)
     given = {"name": "hours", "text": "mine", "version": 0} | arguments
-    return handlers(table=table, clock=scene.system.clock)["write"](given, call)
+    parts = replace(parts_of(scene.system), table=table)
+    return handlers(parts)["write"](given, call)
 
 
 def test_of_two_that_write_one_version_at_once_one_wins_and_the_other_is_told(

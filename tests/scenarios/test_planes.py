@@ -26,7 +26,7 @@ from mesh.storage.queues import Bell
 from mesh.storage.writes import update
 from mesh.tools.gate import gate_of
 from tests.fakes.model import ScriptedModel, says, words_of
-from tests.fakes.system import Made, System
+from tests.fakes.system import Made, System, parts_of
 
 FAR = 10**15
 
@@ -53,7 +53,7 @@ def turn_worker(system: System, model: ScriptedModel, **outbound: Outbound) -> T
         thinking=Thinking(
             table=system.table,
             models=lambda _: model,
-            gate=gate_of(system.table, system.clock),
+            gate=gate_of(parts_of(system)),
             watch=InlineWatch(system.clock),
             budgets=budgets,
             clock=system.clock,

@@ -13,12 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from infra.local.aws import Broken, Killed
-from mesh.kernel.clock import Clock
 from mesh.models.contract import ModelAnswer, ModelConnector, ModelRequest
 from mesh.records.agent import Limits, Model, ModelKind
 from mesh.storage import keys
-from mesh.storage.table import Table
-from mesh.tools.contract import Call, Definition, Handler, Observation, ObservationKind, Replay
+from mesh.tools.contract import (
+    Call,
+    Definition,
+    Handler,
+    Observation,
+    ObservationKind,
+    Parts,
+    Replay,
+)
 from mesh.tools.gate import Gate, gate_of
 from tests.fakes.model import results_of, says, use
 from tests.simulation.invariants import BrokenInvariantError
@@ -81,12 +87,12 @@ class Outside:
         finally:
             self.after(MODEL)
 
-    def gate(self, table: Table, clock: Clock) -> Gate:
+    def gate(self, parts: Parts) -> Gate:
         """The gate over what ships and over what is outside."""
-        shipped = gate_of(table, clock)
+        shipped = gate_of(parts)
         handlers: Mapping[str, Handler] = {name: self._handler(name) for name in TOOLS}
         return self.kind(
-            table, {**shipped.definitions, **DEFINITIONS}, {**shipped.handlers, **handlers}
+            parts.table, {**shipped.definitions, **DEFINITIONS}, {**shipped.handlers, **handlers}
         )
 
     def _handler(self, name: str) -> Handler:

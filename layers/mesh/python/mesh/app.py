@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mesh.engine.thinking import Models
     from mesh.engine.watch import Watch
     from mesh.security.egress import Egress
+    from mesh.tools.contract import Parts
     from mesh.tools.gate import Gate
 
 Event = Mapping[str, Any]
@@ -61,7 +62,7 @@ class Ports(msgspec.Struct, frozen=True, dict=True):
     """How calls under way are watched; left out, each in a thread of its own."""
     models: Models | None = None
     """Another way to an agent's model than its settings name."""
-    gate: Callable[[Table, Clock], Gate] | None = None
+    gate: Callable[[Parts], Gate] | None = None
     """Makes another gate than the one over every package that ships."""
     metrics: Callable[[str], Metrics] = EmfMetrics
     """Makes the place where an environment's figures go."""
@@ -155,15 +156,22 @@ def _turn_worker(ports: Ports) -> Handler:
     from mesh.outbox.commit import Commit
     from mesh.storage.doorbells import answer_doorbells
     from mesh.storage.queues import Doorbell
+    from mesh.tools.contract import Parts
     from mesh.tools.gate import gate_of
 
     log = ports.log("turn_worker")
+    parts = Parts(
+        table=ports.table,
+        clock=ports.clock,
+        egress=cache(partial(ports.egress, ports.clock)),
+        wrapper=ports.key_wrapper,
+    )
     kept_days = ports.settings.messages_kept_days
     budgets = Budgets(ports.table, ports.clock, ports.ids)
     models = Models(
         table=ports.table,
         wrapper=ports.key_wrapper,
-        egress=partial(ports.egress, ports.clock),
+        egress=parts.egress,
         own_hosts=ports.settings.own_hosts,
         instance_hosts=InstanceHosts(ports.table, ports.clock),
         bedrock=ports.clients.bedrock,
@@ -172,7 +180,7 @@ def _turn_worker(ports: Ports) -> Handler:
     thinking = Thinking(
         table=ports.table,
         models=ports.models or models,
-        gate=(ports.gate or gate_of)(ports.table, ports.clock),
+        gate=(ports.gate or gate_of)(parts),
         watch=ports.watch or ThreadWatch(ports.clock),
         budgets=budgets,
         clock=ports.clock,

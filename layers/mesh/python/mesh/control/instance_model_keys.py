@@ -7,7 +7,6 @@ whose model has a `base_url` brings a key of its own or has none.
 from __future__ import annotations
 
 from collections.abc import Collection
-from enum import StrEnum
 from typing import Final
 
 from mesh.control.agents import not_found
@@ -25,7 +24,7 @@ from mesh.kernel.errors import Failed
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import TRANSACTION_TRIES
 from mesh.records.agent import Agent, ModelKind
-from mesh.records.value import SealedValue
+from mesh.records.value import CredentialSource, SealedValue
 from mesh.security.sealing import DataKey, KeyWrapper, SecretContext, seal
 from mesh.storage import keys
 from mesh.storage.table import Cancelled, Table
@@ -33,13 +32,6 @@ from mesh.storage.writes import Write, put
 
 KINDS: Final = (ModelKind.ANTHROPIC, ModelKind.OPENAI)
 """The kinds that are asked with a key."""
-
-
-class CredentialSource(StrEnum):
-    """Whose key an agent's model is asked with."""
-
-    AGENT = "agent"
-    INSTANCE = "instance"
 
 
 def instance_key_context(kept_for: str, version: int) -> SecretContext:

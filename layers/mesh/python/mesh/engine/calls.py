@@ -19,6 +19,7 @@ from mesh.kernel.errors import Failed
 from mesh.kernel.limits import OBSERVATION_BYTES_MAX, TOOL_CALL_S_MAX
 from mesh.kernel.text import bounded
 from mesh.records.run import Asked, Step, StepKind, StepStatus
+from mesh.tools.admission import Demand, demands
 from mesh.tools.arguments import problems
 from mesh.tools.contract import Call, Observation, ObservationKind, Replay
 from mesh.tools.gate import Gate
@@ -33,11 +34,6 @@ def _no(kind: ObservationKind, text: str) -> Observation:
     return Observation(kind=kind, text=text)
 
 
-_REVOKED_BEFORE: Final = _no(
-    ObservationKind.REVOKED,
-    "what this tool was offered on has changed since, so it was not called; what is offered now "
-    "stands for itself",
-)
 _REVOKED_AFTER: Final = _no(
     ObservationKind.REVOKED,
     "what this tool was offered on changed while it was called, so what came of it is withheld",
@@ -140,17 +136,30 @@ class Calls:
                 now,
                 _no(ObservationKind.EXHAUSTED, "no tool call is left for this run"),
             )
-        offer = Offer(definition, asked.agent_version, asked.binding_version)
-        step = self._ledger.admit(
+        assert arguments is not None, "the schema wants an object"
+        offer = Offer(definition, asked.agent_version, asked.binding_version, asked.grant)
+        against = self._gate.judge(offer, arguments)
+        if against is not None:
+            return self._ledger.refuse(
+                number, asked, now, _no(ObservationKind.INVALID_ARGUMENTS, against)
+            )
+        place = self._ledger.admit(
             number,
             asked,
-            definition,
+            offer,
             now,
-            self._gate.conditions(self._of.agent.agent_id, offer),
+            sources=self._gate.sources(offer, arguments),
+            demands=partial(self._demands, offer),
         )
-        if step is None:
-            return self._ledger.refuse(number, asked, now, _REVOKED_BEFORE)
-        return step, offer
+        if isinstance(place, Observation):
+            return self._ledger.refuse(number, asked, self._clock.now_ms(), place)
+        return place, offer
+
+    def _demands(self, offer: Offer) -> Sequence[Demand]:
+        """What the admission of a call demands at this moment."""
+        now = self._clock.now_ms()
+        story = self._of.run_id.removeprefix("run_")
+        return demands(self._of.agent.agent_id, offer, story, now, self._ledger.ttl(now))
 
     def _called(self, admitted: Sequence[tuple[Step, Offer]]) -> list[Observation | Failed]:
         """What each call came to; Failed where Mesh's own table could not be reached."""
@@ -181,6 +190,7 @@ class Calls:
             conversation_id=self._of.conversation_id,
             before=self._of.before,
             order=self._of.order,
+            grant=offer.grant,
         )
         try:
             return self._gate.make(offer, json.loads(step.arguments or "{}"), call)

@@ -2,8 +2,8 @@
 obeyed.
 
 Refuses a text that closes its own frame. The marker bears a nonce of the run that no text can know,
-whatever in a text looks like a marker is broken up, and characters that hide or turn words are
-shown as escapes. Seed 000, "Describe-then-trust": what a text says is vouched for by nobody.
+and the text is shown as `security.untrusted` has it: nothing hidden, and without a marker. Seed
+000, "Describe-then-trust": what a text says is vouched for by nobody.
 """
 
 from __future__ import annotations
@@ -11,22 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Final
 
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import FRAME_LABEL_CHARACTERS_MAX, FRAMED_TEXT_BYTES_MAX
 from mesh.kernel.text import bounded
-
-# Joiners are words' own in many scripts, and hide nothing there; between ASCII they only hide.
-_JOINERS: Final = "\u200c\u200d"
-_HIDDEN: Final = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
-    f"|[{_JOINERS}](?=[\x00-\x7f])|(?<=[\x00-\x7f])[{_JOINERS}]"
-)
-_CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-# The word of a marker may be written with letters of another script, so any short word counts.
-_LOOKS_LIKE_A_MARKER: Final = re.compile(r"\[(?=\s*\[\s*/?\s*[^\W\d_]{3,6}[\s:])")
+from mesh.security.untrusted import shown
 
 
 class Frames:
@@ -66,20 +55,4 @@ class Frames:
         return json.dumps(self._harmless(short), ensure_ascii=False).replace("]", "\\u005d")
 
     def _harmless(self, text: str) -> str:
-        shown = _CONTROL.sub(_escape, _HIDDEN.sub(_escape, text))
-        shown = _LOOKS_LIKE_A_MARKER.sub("[\\\\", _plain_brackets(shown))
-        return self._number.sub("[a marker's number was here]", shown)
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{{{ord(found[0]):x}}}"
-
-
-_BRACKETS: Final = str.maketrans(
-    {**dict.fromkeys("\uff3b\ufe47", "["), **dict.fromkeys("\u27e6\u301a", "[[")}
-)
-
-
-def _plain_brackets(text: str) -> str:
-    """Brackets that look like the marker's as the plain one, so that they break up alike."""
-    return text.translate(_BRACKETS)
+        return self._number.sub("[a marker's number was here]", shown(text))

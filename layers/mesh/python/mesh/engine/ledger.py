@@ -16,7 +16,7 @@ import msgspec
 
 from mesh.kernel.clock import DAY_MS
 from mesh.kernel.errors import Failed
-from mesh.kernel.limits import TRANSACTION_TRIES
+from mesh.kernel.limits import ADMISSION_TRIES
 from mesh.models.contract import Usage
 from mesh.outbox.commit import LostLease
 from mesh.records.conversation import Pending
@@ -25,7 +25,9 @@ from mesh.storage import keys
 from mesh.storage.items import Item
 from mesh.storage.table import Cancelled, ConditionFailed, Table, Why
 from mesh.storage.writes import Write, check, put
-from mesh.tools.contract import Definition, Observation, ObservationKind, Replay
+from mesh.tools.admission import Demand
+from mesh.tools.contract import Observation, ObservationKind, Replay, provenance_of
+from mesh.tools.offers import Offer
 
 _FREE: Final = "attribute_not_exists(#pk)"
 """A step's place is free."""
@@ -126,14 +128,18 @@ class Ledger:
         self,
         number: int,
         asked: Asked,
-        definition: Definition,
+        offer: Offer,
         now_ms: int,
-        conditions: Sequence[Write],
-    ) -> Step | None:
-        """Reserves a call's place, in one transaction with what must hold for it and with the lease
-        of the run; None when the former does not hold, and nothing was written.
+        *,
+        sources: tuple[str, ...],
+        demands: Callable[[], Sequence[Demand]],
+    ) -> Step | Observation:
+        """Reserves a call's place, with its evidence, in one transaction with what it demands and
+        with the lease of the run; where a demand does not hold nothing was written, and what the
+        model is told of it is answered.
 
-        From here on it may have been made. Raises LostLease, Failed.
+        `demands` is asked before every try. From here on the call may have been made, and is
+        counted. Raises LostLease, Failed.
         """
         step = Step(
             number=number,
@@ -143,28 +149,38 @@ class Ledger:
             started_at=now_ms,
             tool=asked.name,
             call_id=asked.call_id,
-            replay=definition.replay.value,
+            replay=offer.definition.replay.value,
             arguments=asked.arguments,
             agent_version=asked.agent_version,
             binding_version=asked.binding_version,
-            acting=definition.acting,
-            payer=definition.payer,
+            acting=offer.definition.acting,
+            payer=offer.payer,
+            provenance=None if offer.grant is None else provenance_of(offer.grant),
+            sources=sources,
         )
-        again = definition.replay is Replay.OBSERVE
+        again = offer.definition.replay is Replay.OBSERVE
         write = (
             self._write(step, _UNFINISHED, running="running") if again else self._write(step, _FREE)
         )
         fence = check(self._run, "#lease_no = :mine", mine=self._pending.lease_no)
+        asks: Sequence[Demand] = ()
+
+        def build() -> list[Write]:
+            nonlocal asks
+            asks = demands()
+            return [write, fence, *(demand.write for demand in asks)]
+
         try:
-            self._table.transact_settled(lambda: [write, fence, *conditions], TRANSACTION_TRIES)
+            self._table.transact_settled(build, ADMISSION_TRIES)
         except Cancelled as cancelled:
             place, lease = cancelled.reasons[:2]
             if place.why is Why.CONDITION and _is(place.old, step):
                 return step  # an earlier try was applied, and its answer lost
             if Why.CONDITION in (place.why, lease.why):
                 raise LostLease from None
-            if any(reason.why is Why.CONDITION for reason in cancelled.reasons):
-                return None
+            for demand, reason in zip(asks, cancelled.reasons[2:], strict=True):
+                if reason.why is Why.CONDITION:
+                    return demand.otherwise
             raise Failed("unavailable", "the agent's rows are contended; try again") from None
         except Failed:
             if not _is(self._table.get(keys.step(self._pending.story, number)), step):
@@ -202,7 +218,8 @@ class Ledger:
             ended_at=now_ms,
             text=text,
             observation_kind=observation.kind.value,
-            provenance=dict(observation.provenance) or None,
+            provenance=dict(observation.provenance) or step.provenance,
+            sources=observation.sources or step.sources,
         )
         self._put(done, "#lease_no = :mine")
         return done
@@ -221,8 +238,12 @@ class Ledger:
         self._put(done, "#lease_no < :mine AND #status = :running", running="running")
         return done
 
+    def ttl(self, at_ms: int) -> int:
+        """Until when a row of the run that is written at `at_ms` is kept, in Unix seconds."""
+        return (at_ms + self._kept_days * DAY_MS) // 1000
+
     def _write(self, step: Step, condition: str, **values: str | int) -> Write:
-        ttl = (step.started_at + self._kept_days * DAY_MS) // 1000
+        ttl = self.ttl(step.started_at)
         if ":mine" in condition:
             values = {**values, "mine": self._pending.lease_no}
         return put(

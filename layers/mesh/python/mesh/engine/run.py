@@ -32,6 +32,7 @@ from mesh.kernel.limits import (
     MODEL_RETRY_S,
     MODEL_TEXT_BYTES_MAX,
     MODEL_WAIT_HERE_S_MAX,
+    REPLY_SOURCES_BYTES_MAX,
     REPLY_SOURCES_MAX,
     TOOL_NAME_CHARS_MAX,
 )
@@ -222,6 +223,7 @@ class Run:
                     arguments=arguments if size <= left else None,
                     agent_version=None if offer is None else offer.agent_version,
                     binding_version=None if offer is None else offer.binding_version,
+                    grant=None if offer is None else offer.grant,
                 )
             )
             left -= size
@@ -281,12 +283,17 @@ def _final(steps: Sequence[Step]) -> bool:
 def _sources(steps: Sequence[Step]) -> tuple[Mapping[str, str], ...]:
     """Where the results that the run was told came from, each once, in the order of the calls."""
     found: list[Mapping[str, str]] = []
+    left = REPLY_SOURCES_BYTES_MAX
     for step in steps:
         if step.observation_kind != ObservationKind.RESULT or not step.provenance:
             continue
         source = {"tool": step.tool or "", **step.provenance}
-        if source not in found and len(found) < REPLY_SOURCES_MAX:
-            found.append(source)
+        for each in [{**source, "url": url} for url in step.sources] or [source]:
+            left -= len(json.dumps(each))
+            if left < 0 or len(found) == REPLY_SOURCES_MAX:
+                return tuple(found)
+            if each not in found:
+                found.append(each)
     return tuple(found)
 
 

@@ -124,9 +124,14 @@ TOOL_CALL_S_MAX: Final = 60.0
 FINISH_RESERVE_S: Final = 45.0
 """So much of a run's time is kept for its last model call."""
 OBSERVATION_BYTES_MAX: Final = 64 * 1024
+ADMISSION_TRIES: Final = 30
+"""How often a call is brought to its admission while others are counted on the same meters."""
+METER_ROW_KEPT_MS: Final = 10 * MINUTE_MS
 HANDOVERS_MAX: Final = 200
-REPLY_SOURCES_MAX: Final = 20
-"""How many sources of what its run was told a reply is kept with."""
+REPLY_SOURCES_MAX: Final = 40
+REPLY_SOURCES_BYTES_MAX: Final = 16 * 1024
+"""With how many of the sources that its run was told a reply is kept, the first of them. The steps
+of its run name them all."""
 MERGED_MAX: Final = 20
 """How many messages that wait behind a run it answers at most beside its own."""
 
@@ -149,6 +154,29 @@ NOTES_PER_INSTALL_MAX: Final = 40
 NOTES_SHOWN_MAX: Final = 60
 NOTE_ORIGINS_MAX: Final = 50
 """Of so many runs that wrote a note, the newest, it is kept that they did."""
+
+# ---- web access
+
+REQUESTS_MAX: Final = 10_000
+"""The highest limit of a connection, a minute or a run."""
+PROVIDER_KEY_CHARS_MAX: Final = 4 * 1024
+PROVIDER_ANSWER_BYTES_MAX: Final = 2 * 1024 * 1024
+PROVIDER_ANSWER_NESTING_MAX: Final = 64
+PROVIDER_SEARCH_S: Final = 15.0
+PROVIDER_READ_S: Final = 45.0
+PAGE_LOAD_MS: Final = 30_000
+"""How long a provider is given to open a page, within the time that its answer is waited for."""
+WEB_QUERY_BYTES_MAX: Final = 2_000
+WEB_RESULTS_DEFAULT: Final = 5
+WEB_RESULTS_MAX: Final = 10
+WEB_TITLE_BYTES_MAX: Final = 600
+WEB_EXCERPT_BYTES_MAX: Final = 4 * 1024
+SEARCH_OBSERVATION_BYTES_MAX: Final = 32 * 1024
+PAGE_BYTES_DEFAULT: Final = 12_000
+PAGE_BYTES_MAX: Final = 20_000
+PAGE_OBSERVATION_BYTES_MAX: Final = 30 * 1024
+FRAME_BYTES_MAX: Final = 512
+"""What the frame around an observation may have beside it."""
 
 # ---- language models
 
@@ -361,6 +389,9 @@ assert CLAIM_LEFT_MS > CLAIM_KEPT_MS, "a claim whose message is deleted still ju
 assert LEASE_RENEW_MS * 3 < LEASE_MS, "a lease survives two renewals that fail"
 assert MODEL_CALL_S_MAX * 1000 + SLOT_FRESH_MS < LEASE_MS + LEASE_GRACE_MS, "a model's call fits"
 assert PARKED_NOTED_MS + 300_000 < WAITING_WATCHED_MS, "who parks is seen, however slow it is"
+assert max(PROVIDER_SEARCH_S, PROVIDER_READ_S) < TOOL_CALL_S_MAX, "a provider answers in time"
+assert PAGE_LOAD_MS / 1000 < PROVIDER_READ_S, "a page's time-out is told by its provider"
+assert SEARCH_OBSERVATION_BYTES_MAX < OBSERVATION_BYTES_MAX, "what is bounded is not cut again"
 assert BODY_BYTES_MAX < RAW_BODY_BYTES_MAX, "the longest message must fit into a request"
 assert REPLAY_WINDOW_MS == 2 * TIMESTAMP_SKEW_S_MAX * 1000, "the window looks both ways"
 assert EGRESS_DNS_S + EGRESS_CONNECT_S < EGRESS_TOTAL_S, "time is left for the request itself"

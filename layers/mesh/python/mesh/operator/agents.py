@@ -10,11 +10,7 @@ from typing import Final
 
 from mesh.control.agents import not_found
 from mesh.control.idempotency import Minted
-from mesh.control.instance_model_keys import (
-    CredentialSource,
-    credential_source,
-    may_use_instance_key,
-)
+from mesh.control.instance_model_keys import credential_source, may_use_instance_key
 from mesh.engine.budgets import read_days
 from mesh.kernel.clock import rfc3339
 from mesh.kernel.errors import FieldProblem, Invalid, Refused
@@ -37,6 +33,7 @@ from mesh.operator.waking import wake_agent
 from mesh.records.agent import Agent, Limits, Model, ModelKind
 from mesh.records.operator import OperatorRole
 from mesh.records.running import Day
+from mesh.records.value import CredentialSource
 from mesh.tools import packages
 
 

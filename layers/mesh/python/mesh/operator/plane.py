@@ -87,9 +87,19 @@ class ControlPlane:
 
     @cached_property
     def gate(self) -> Gate:
-        from mesh.tools.gate import gate_of  # the functions that call no tool carry no schemas
+        # The functions that call no tool carry no schemas.
+        from mesh.tools.contract import Parts
+        from mesh.tools.gate import gate_of
 
-        return gate_of(self.deps.table, self.deps.clock)
+        deps = self.deps
+        return gate_of(
+            Parts(
+                table=deps.table,
+                clock=deps.clock,
+                egress=lambda: self.egress,
+                wrapper=deps.key_wrapper,
+            )
+        )
 
     @cached_property
     def tool_bindings(self) -> ToolBindings:

@@ -9,14 +9,14 @@ before the call is made, and as what it came to after it: so whatever dies, it i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from mesh.control.audit import AuditTrail, Cause, Deed
 from mesh.kernel.clock import DAY_MS, Clock, rfc3339
-from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid
+from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid, MeshError, Refused
 from mesh.kernel.ids import Ids
 from mesh.kernel.limits import OBSERVATION_BYTES_MAX
 from mesh.kernel.text import bounded
@@ -25,8 +25,9 @@ from mesh.records.run import RunStatus, Step, StepKind, StepStatus, Story
 from mesh.storage import keys
 from mesh.storage.table import Cancelled, Table, Why
 from mesh.storage.writes import put, update
+from mesh.tools.admission import demands
 from mesh.tools.arguments import problems
-from mesh.tools.contract import Call, Definition, Observation, ObservationKind
+from mesh.tools.contract import Call, Definition, Observation, ObservationKind, provenance_of
 from mesh.tools.gate import Gate
 from mesh.tools.offers import Offer, offering_of
 
@@ -64,12 +65,14 @@ class Prober:
         """
         wrong = problems(definition.input_schema, arguments)
         if wrong:
-            fields = tuple(FieldProblem("arguments", problem) for problem in wrong)
-            raise Invalid("invalid_request", "the arguments do not fit the tool", fields)
+            raise _misfit(wrong)
         offering = offering_of(self._table, agent, self._gate.definitions)
         offer = offering.offers.get(definition.name)
         if offer is None:
             raise _not_offered(offering.absent[definition.name].value)
+        against = self._gate.judge(offer, arguments)
+        if against is not None:
+            raise _misfit((against,))
         story, step = self._begin(agent, offer, arguments, install_id, cause)
         call = Call(
             call_id=str(step.call_id),
@@ -77,6 +80,7 @@ class Prober:
             run_id=f"run_{story.story}",
             install_id=install_id,
             conversation_id=None,
+            grant=offer.grant,
         )
         observation = self._gate.make(offer, arguments, call)
         if not self._gate.stands(agent.agent_id, offer):
@@ -84,15 +88,16 @@ class Prober:
                 kind=ObservationKind.REVOKED,
                 text="what the tool is offered on changed meanwhile, so its result is withheld",
             )
-        ended = self._end(story, observation)
+        ended = self._end(story, step, observation)
         return {
             "run_id": call.run_id,
             "tool": definition.name,
             "observation_kind": observation.kind.value,
             "text": bounded(observation.text, OBSERVATION_BYTES_MAX),
-            "provenance": dict(observation.provenance),
+            "provenance": dict(observation.provenance) or (step.provenance or {}),
+            "sources": list(observation.sources or step.sources),
             "acting": definition.acting,
-            "payer": definition.payer,
+            "payer": offer.payer,
             "started_at": rfc3339(step.started_at),
             "ended_at": rfc3339(ended),
         }
@@ -138,29 +143,32 @@ class Prober:
             agent_version=offer.agent_version,
             binding_version=offer.binding_version,
             acting=offer.definition.acting,
-            payer=offer.definition.payer,
+            payer=offer.payer,
+            provenance=None if offer.grant is None else provenance_of(offer.grant),
+            sources=self._gate.sources(offer, arguments),
         )
         ttl = (now + self._kept_days * DAY_MS) // 1000
         listed = {"list_pk": keys.runs_list(agent.agent_id, now, ulid), "list_sk": ulid}
         writes = [
             put(keys.story(ulid), {**msgspec.to_builtins(story), **listed, "ttl": ttl}),
             put(keys.step(ulid, 1), {**msgspec.to_builtins(step), "ttl": ttl}),
-            *self._gate.conditions(agent.agent_id, offer),
         ]
+        asks = demands(agent.agent_id, offer, ulid, now, ttl)
         deed = Deed(
             action="tool.probe",
             target=f"{agent.slug}/tools/{offer.definition.name}",
             agent_id=agent.agent_id,
         )
         try:
-            self._audit.commit(writes, cause, deed)
+            self._audit.commit([*writes, *(demand.write for demand in asks)], cause, deed)
         except Cancelled as cancelled:
-            if any(reason.why is Why.CONDITION for reason in cancelled.reasons):
-                raise _not_offered("changed") from None
+            for demand, reason in zip(asks, cancelled.reasons[len(writes) :], strict=False):
+                if reason.why is Why.CONDITION:
+                    raise _not_admitted(demand.otherwise) from None
             raise Failed("unavailable", "the agent's rows are contended; try again") from None
         return story, step
 
-    def _end(self, story: Story, observation: Observation) -> int:
+    def _end(self, story: Story, step: Step, observation: Observation) -> int:
         """Writes what the call came to; when that was (Unix ms)."""
         now = self._clock.now_ms()
         good = observation.kind is ObservationKind.RESULT
@@ -170,11 +178,12 @@ class Prober:
                 update(
                     keys.step(story.story, 1),
                     "SET #status = :status, #ended_at = :now, #observation_kind = :kind,"
-                    " #provenance = :provenance",
+                    " #provenance = :provenance, #sources = :sources",
                     status=status.value,
                     now=now,
                     kind=observation.kind.value,
-                    provenance=dict(observation.provenance),
+                    provenance=dict(observation.provenance) or (step.provenance or {}),
+                    sources=list(observation.sources or step.sources),
                 ),
                 update(
                     keys.story(story.story),
@@ -187,6 +196,17 @@ class Prober:
             3,
         )
         return now
+
+
+def _misfit(problems_found: Sequence[str]) -> Invalid:
+    fields = tuple(FieldProblem("arguments", problem) for problem in problems_found)
+    return Invalid("invalid_request", "the arguments do not fit the tool", fields)
+
+
+def _not_admitted(observation: Observation) -> MeshError:
+    if observation.kind is ObservationKind.LIMITED:
+        return Refused("rate_limited", observation.text, retry_after_s=60)
+    return _not_offered("changed")
 
 
 def _not_offered(reason: str) -> Conflict:

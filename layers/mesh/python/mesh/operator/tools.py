@@ -16,9 +16,8 @@ from mesh.operator.route import Answer, Call, Needs, Route
 from mesh.operator.shapes.base import Nothing
 from mesh.operator.shapes.tools import Probe, ProbeShown, ToolList, ToolPut, ToolShown
 from mesh.records.agent import Agent
-from mesh.records.tool import ToolBinding
 from mesh.tools.contract import Definition
-from mesh.tools.offers import Absence, offering_of
+from mesh.tools.offers import Offering, offering_of
 
 
 def tool_of(call: Call) -> tuple[Agent, Definition]:
@@ -35,8 +34,8 @@ def _list(call: Call, agent: Agent, _: Nothing) -> Answer:
     return Answer(
         ToolList(
             items=[
-                _shown(definition, offering.bindings.get(name), offering.absent.get(name))
-                for name, definition in sorted(call.plane.gate.definitions.items())
+                _shown(definition, offering)
+                for _, definition in sorted(call.plane.gate.definitions.items())
             ]
         )
     )
@@ -44,11 +43,11 @@ def _list(call: Call, agent: Agent, _: Nothing) -> Answer:
 
 def _put(call: Call, subject: tuple[Agent, Definition], body: ToolPut) -> Answer:
     agent, definition = subject
-    binding = call.plane.tool_bindings.put(
+    call.plane.tool_bindings.put(
         agent, definition.name, enabled=body.enabled, version=body.version, cause=call.cause
     )
     offering = offering_of(call.plane.deps.table, agent, call.plane.gate.definitions)
-    return Answer(_shown(definition, binding, offering.absent.get(definition.name)))
+    return Answer(_shown(definition, offering))
 
 
 def _probe(call: Call, subject: tuple[Agent, Definition], body: Probe) -> Answer:
@@ -63,19 +62,21 @@ def _probe(call: Call, subject: tuple[Agent, Definition], body: Probe) -> Answer
     return Answer(ProbeShown.model_validate(probed))
 
 
-def _shown(
-    definition: Definition, binding: ToolBinding | None, absence: Absence | None
-) -> ToolShown:
+def _shown(definition: Definition, offering: Offering) -> ToolShown:
+    binding = offering.bindings.get(definition.name)
+    absence, offer = offering.absent.get(definition.name), offering.offers.get(definition.name)
+    # A tool of a capability needs no binding to be used: its connection decides.
+    enabled = binding.enabled if binding is not None else definition.capability is not None
     return ToolShown(
         name=definition.name,
         class_=definition.replay.value,
         package=definition.package,
         description=definition.description,
-        enabled=binding is not None and binding.enabled,
+        enabled=enabled,
         offered=absence is None,
         reason=None if absence is None else absence.value,
         acting=definition.acting,
-        payer=definition.payer,
+        payer=None if offer is None else offer.payer,
         version=0 if binding is None else binding.version,
     )
 

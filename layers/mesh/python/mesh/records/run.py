@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from mesh.records.connection import Grant
+
 
 class RunStatus(StrEnum):
     """The life of a run. The last four are final."""
@@ -80,6 +82,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     agent_version: int | None = None
     binding_version: int | None = None
     """None where the tool was not offered."""
+    grant: Grant | None = None
+    """Of a tool of a capability: what it was offered on."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +119,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     binding_version: int | None = None
     observation_kind: str | None = None
     provenance: dict[str, str] | None = None
+    """Where what it brings back comes from; from its admission on, and of a result as it was told.
+    """
+    sources: tuple[str, ...] = ()
+    """The URLs that it is about: from its admission on as far as they are known then, and of a
+    result all that it rests on."""
     acting: str | None = None
     """As whom the call was made outside."""
     payer: str | None = None

@@ -1,8 +1,18 @@
-"""Owns the noun sealed value: one named value in an agent's vault, or the key of its model."""
+"""Owns the noun sealed value: one named value in an agent's vault, the key of its model, or that of
+a web provider."""
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
+
+
+class CredentialSource(StrEnum):
+    """Whose credential pays for what an agent uses."""
+
+    AGENT = "agent"
+    INSTANCE = "instance"
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ name is of a few short ASCII characters, and comes last.
                              OUTBOX                      last sequence, head, due mark
                              PEND#<order>                a run that waits or runs; carries the lease
     STORY#<ulid>             STORY, STEP#<n>, ATTEMPTS#<n>, REPLAY   one message's whole story
+                             METER#<capability>          calls that its run had admitted
                              REFUSED                     or where its refusal is counted
     RATE#<install>#<minute>  <shard>
     CAPS#<install>           ACTOR#…, CONVERSATION#…     who was active; COUNT#<kind>#<shard>
@@ -21,6 +22,8 @@ name is of a few short ASCII characters, and comes last.
                              RUNNING                     its running slots, and whether work waits
     NOTES#<agent>#<install>  NOTE#<name>, COUNT          what the agent keeps in mind there
     DAY#<agent>#<day>        DAY                         what it used of its daily budgets
+    WEB#<agent or instance>  CONNECTION#<capability>, KEY#<provider>
+    METER#<owner>#<capability>#<minute>  METER           calls admitted in that minute
     ACCOUNT#<hash>           ACCOUNT                     whose acting account this is
     AGENTS                   <slug>
     OPERATORS                <operator>
@@ -63,6 +66,9 @@ STEP: Final = "STEP#"
 DELIVERY: Final = "DELIVERY"
 REPLAY: Final = "REPLAY"
 STORY: Final = "STORY"
+METER: Final = "METER"
+CONNECTION: Final = "CONNECTION#"
+PROVIDER_KEY: Final = "KEY#"
 SETTINGS: Final = "SETTINGS"
 SECRET: Final = "SECRET"  # noqa: S105 - a row's name
 KEY: Final = "KEY"
@@ -253,6 +259,34 @@ def day(agent_id: str, at_ms: int) -> Key:
 def agent_of(key: Key) -> str:
     """The id of the agent in whose partition `key` lies."""
     return key.pk.removeprefix("AGENT#")
+
+
+def web(owner_id: str) -> str:
+    """The partition of an owner's web connections and providers' keys. The instance's owner is
+    `instance`."""
+    return f"WEB#{owner_id}"
+
+
+def connection(owner_id: str, capability: str) -> Key:
+    return Key(web(owner_id), f"{CONNECTION}{capability}")
+
+
+def provider_key(owner_id: str, provider: str) -> Key:
+    return Key(web(owner_id), f"{PROVIDER_KEY}{provider}")
+
+
+def web_owner_of(key: Key) -> str:
+    """The id of the owner in whose web partition `key` lies."""
+    return key.pk.removeprefix("WEB#")
+
+
+def minute_meter(owner_id: str, capability: str, at_ms: int) -> Key:
+    """The row of what an owner's connection was used in the UTC minute of `at_ms`."""
+    return Key(f"METER#{owner_id}#{capability}#{at_ms // MINUTE_MS}", METER)
+
+
+def run_meter(story: str, capability: str) -> Key:
+    return Key(story_partition(story), f"{METER}#{capability}")
 
 
 def conversation_of(key: Key) -> str:

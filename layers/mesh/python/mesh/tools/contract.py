@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+from mesh.kernel.clock import Clock
+from mesh.records.connection import Capability, Grant
+from mesh.security.egress.contract import Egress
+from mesh.security.sealing import KeyWrapper
+from mesh.storage.table import Table
 
 
 class Replay(StrEnum):
@@ -34,6 +40,9 @@ class ObservationKind(StrEnum):
     """What the offer rests on changed: before the call, or while it was under way."""
     EXHAUSTED = "exhausted"
     """A budget of the run is used up."""
+    LIMITED = "limited"
+    """A meter of the connection is used up, of this minute or of this run: refused before it was
+    admitted, and the run goes on."""
     FAILED = "failed"
     """The tool, or what it stands on, said no or did not answer."""
     UNCERTAIN = "uncertain"
@@ -50,6 +59,18 @@ class Observation:
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Where a result came from, by names such as `install_id`; kept with it, and shown to the
     model and to operators: ids and addresses, never words that somebody said."""
+    sources: tuple[str, ...] = ()
+    """The URLs that a result rests on: kept with it, shown to operators, and with the reply."""
+
+
+def provenance_of(grant: Grant) -> dict[str, str]:
+    """Where what a call on `grant` brings back comes from: the capability, the provider, and the
+    owner type of the credential (seed 001, "Operator API")."""
+    return {
+        "capability": grant.capability.value,
+        "provider": grant.provider,
+        "credential": grant.source.value,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +88,47 @@ class Call:
     """The order key of the message that the run answers: nothing behind it is the run's to see."""
     order: int | None = None
     """The order key under which the run waits, while it is not over; None for a probe."""
+    grant: Grant | None = None
+    """What a tool of a capability is used by, as it was admitted; None for every other tool."""
 
 
-Handler = Callable[[Mapping[str, Any], Call], Observation]
-"""Makes one call with arguments that fit the definition's schema.
+class Handler(Protocol):
+    """Makes calls of one tool."""
 
-Raises Refused, Conflict or Failed, whose code and text the model is told as an observation.
-"""
+    def __call__(self, arguments: Mapping[str, Any], call: Call, /) -> Observation:
+        """Makes one call with arguments that fit the definition's schema.
+
+        Raises Refused, Conflict or Failed, whose code and text the model is told as an observation.
+        """
+        ...
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """A handler that has more to say of a call's arguments than their schema, before the call is
+    admitted."""
+
+    def judge(self, arguments: Mapping[str, Any], grant: Grant | None) -> str | None:
+        """Why the call is not to be admitted, in words for the model that repeat nothing of what
+        it wrote; None where nothing stands against it."""
+        ...
+
+    def sources(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """The URLs that the call is about, as far as they are known before it: kept with its
+        admission, so that they are evidence whatever comes of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a package's handlers are made of."""
+
+    table: Table
+    clock: Clock
+    egress: Callable[[], Egress]
+    """Makes the way out; asked when a handler first needs one."""
+    wrapper: KeyWrapper
+    """Opens the data keys that providers' keys are sealed under."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +143,11 @@ class Definition:
     package: str
     secrets: tuple[str, ...] = ()
     """Names of the vault's values that its handlers may have opened."""
+    capability: Capability | None = None
+    """What of the web it is: granted by connections, and not by a declaration of secrets."""
 
     @property
     def acting(self) -> str:
-        """As whom it acts outside: a package of Mesh's own acts inside alone, as the agent."""
-        return "agent"
-
-    @property
-    def payer(self) -> str | None:
-        """Whose credential pays for it; None where nobody does."""
-        return None
+        """As whom it acts outside. A tool of the web reads what is public, signed in as nobody; a
+        package that acts inside alone does so as the agent."""
+        return "agent" if self.capability is None else "nobody"

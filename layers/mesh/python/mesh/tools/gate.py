@@ -11,14 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mesh.kernel.clock import Clock
+from mesh.control import connections
 from mesh.kernel.errors import Conflict, Failed, Refused
 from mesh.records.install import AgentStatus
 from mesh.storage import keys
 from mesh.storage.table import Table
-from mesh.storage.writes import Write, check
 from mesh.tools import packages
-from mesh.tools.contract import Call, Definition, Handler, Observation, ObservationKind
+from mesh.tools.admission import rows_of
+from mesh.tools.contract import (
+    Call,
+    Definition,
+    Handler,
+    Judging,
+    Observation,
+    ObservationKind,
+    Parts,
+)
 from mesh.tools.offers import Offer
 
 
@@ -35,36 +43,31 @@ class Gate:
         self.definitions = definitions
         self.handlers = handlers
 
-    def conditions(self, agent_id: str, offer: Offer) -> list[Write]:
-        """What must hold for a call on `offer`: the first of the writes that admit it, in the one
-        transaction that reserves its place in the ledger."""
-        return [
-            check(
-                keys.agent(agent_id),
-                "#version = :version AND #status = :active",
-                version=offer.agent_version,
-                active=AgentStatus.ACTIVE.value,
-            ),
-            check(
-                keys.tool(agent_id, offer.definition.name),
-                "#version = :version AND #enabled = :yes",
-                version=offer.binding_version,
-                yes=True,
-            ),
-        ]
+    def judge(self, offer: Offer, arguments: Mapping[str, Any]) -> str | None:
+        """What its tool has against a call whose arguments fit the schema, in words for the model;
+        None where nothing stands against it."""
+        handler = self.handlers[offer.definition.name]
+        return handler.judge(arguments, offer.grant) if isinstance(handler, Judging) else None
+
+    def sources(self, offer: Offer, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """The URLs that a call is about, as far as they are known before it."""
+        handler = self.handlers[offer.definition.name]
+        return handler.sources(arguments) if isinstance(handler, Judging) else ()
 
     def stands(self, agent_id: str, offer: Offer) -> bool:
         """Whether what the offer rests on is as it was, read consistently. Raises Failed."""
-        agent, tool = keys.agent(agent_id), keys.tool(agent_id, offer.definition.name)
-        rows = self._table.get_many((agent, tool))
-        if agent not in rows or tool not in rows:
+        rows = self._table.get_many(rows_of(agent_id, offer))
+        agent = rows.get(keys.agent(agent_id))
+        if agent is None or agent["version"] != offer.agent_version:
             return False
-        return (
-            rows[agent]["version"] == offer.agent_version
-            and rows[agent]["status"] == AgentStatus.ACTIVE
-            and rows[tool]["version"] == offer.binding_version
-            and bool(rows[tool]["enabled"])
-        )
+        if agent["status"] != AgentStatus.ACTIVE:
+            return False
+        tool = rows.get(keys.tool(agent_id, offer.definition.name))
+        if (0 if tool is None else tool["version"]) != offer.binding_version:
+            return False
+        if tool is not None and not tool["enabled"]:
+            return False
+        return offer.grant is None or connections.stands(agent_id, offer.grant, rows)
 
     def make(self, offer: Offer, arguments: Mapping[str, Any], call: Call) -> Observation:
         """Makes an admitted call. A refusal and a failure of the tool's own are observations.
@@ -82,14 +85,14 @@ class Gate:
             return Observation(kind=ObservationKind.FAILED, text=f"{failed.code}: {failed.message}")
 
 
-def gate_of(table: Table, clock: Clock) -> Gate:
+def gate_of(parts: Parts) -> Gate:
     """The gate over every package that ships."""
     definitions: dict[str, Definition] = {}
     handlers: dict[str, Handler] = {}
     for name in packages.names():
         package = packages.load(name)
-        made = package.make(table=table, clock=clock)
+        made = package.make(parts)
         for definition in package.definitions:
             definitions[definition.name] = definition
             handlers[definition.name] = made[package.handler_of[definition.name]]
-    return Gate(table, definitions, handlers)
+    return Gate(parts.table, definitions, handlers)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mesh.control.bindings import read_bindings
+from mesh.control.connections import read_grants
 from mesh.records.agent import Agent
+from mesh.records.connection import Grant, Missing
 from mesh.records.install import AgentStatus
 from mesh.records.tool import ToolBinding
 from mesh.storage.table import Table
@@ -27,6 +29,9 @@ class Absence(StrEnum):
     DISABLED = "disabled"
 
 
+Why = Absence | Missing
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A tool, as one model call was shown it, and the versions that it rests on."""
@@ -34,6 +39,13 @@ class Offer:
     definition: Definition
     agent_version: int
     binding_version: int
+    grant: Grant | None = None
+    """Of a tool of a capability: what it may be used by."""
+
+    @property
+    def payer(self) -> str | None:
+        """Whose credential pays, and at whom, such as `instance/brave`; None where nobody does."""
+        return None if self.grant is None else self.grant.payer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +53,7 @@ class Offering:
     """What stands for every tool that there is."""
 
     offers: Mapping[str, Offer]
-    absent: Mapping[str, Absence]
+    absent: Mapping[str, Why]
     bindings: Mapping[str, ToolBinding]
 
 
@@ -49,15 +61,38 @@ def offering_of(table: Table, agent: Agent, definitions: Mapping[str, Definition
     """What `agent`, as it was read, may be offered now. Raises Failed."""
     bindings = read_bindings(table, agent.agent_id)
     offers: dict[str, Offer] = {}
-    absent: dict[str, Absence] = {}
+    absent: dict[str, Why] = {}
+    asked = {
+        name: definition.capability
+        for name, definition in definitions.items()
+        if definition.capability is not None and _absence(agent, definition, bindings) is None
+    }
+    granted = read_grants(table, agent.agent_id, asked.values()) if asked else {}
     for name, definition in definitions.items():
-        binding = bindings.get(name)
-        if agent.status is not AgentStatus.ACTIVE:
-            absent[name] = Absence.AGENT_PAUSED
-        elif binding is None:
-            absent[name] = Absence.NOT_ENABLED
-        elif not binding.enabled:
-            absent[name] = Absence.DISABLED
+        binding, grant = bindings.get(name), None
+        why: Why | None = _absence(agent, definition, bindings)
+        if why is None and definition.capability is not None:
+            found = granted[definition.capability]
+            if isinstance(found, Missing):
+                why = found
+            else:
+                grant = found
+        if why is not None:
+            absent[name] = why
         else:
-            offers[name] = Offer(definition, agent.version, binding.version)
+            version = 0 if binding is None else binding.version
+            offers[name] = Offer(definition, agent.version, version, grant)
     return Offering(offers, absent, bindings)
+
+
+def _absence(
+    agent: Agent, definition: Definition, bindings: Mapping[str, ToolBinding]
+) -> Absence | None:
+    """Why a tool is not offered that is granted what it needs. One of a capability needs no
+    binding: its connection decides, and agents follow the instance's without a row."""
+    binding = bindings.get(definition.name)
+    if agent.status is not AgentStatus.ACTIVE:
+        return Absence.AGENT_PAUSED
+    if binding is None:
+        return Absence.NOT_ENABLED if definition.capability is None else None
+    return None if binding.enabled else Absence.DISABLED

@@ -19,7 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from mesh.kernel.limits import TOOL_DESCRIPTION_CHARS_MAX, TOOL_NAME_CHARS_MAX
-from mesh.tools.contract import Definition, Replay
+from mesh.records.connection import Capability
+from mesh.tools.contract import Definition, Handler, Parts, Replay
 
 ROOT: Final = Path(__file__).parent
 MANIFEST: Final = "manifest.toml"
@@ -40,6 +41,7 @@ class _Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     handler: str
     input_schema: dict[str, Any]
     secrets: tuple[str, ...] = ()
+    capability: str | None = None
 
 
 class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +66,7 @@ class Package:
     name: str
     summary: str
     definitions: tuple[Definition, ...]
-    make: Callable[..., Mapping[str, Any]]
+    make: Callable[[Parts], Mapping[str, Handler]]
     """`handlers.handlers`: makes the handlers, by their names in the manifest."""
     handler_of: Mapping[str, str]
     """Tool → the name of its handler."""
@@ -149,6 +151,13 @@ def _definition(
     for secret in tool.secrets:
         if secret not in package.secrets:
             raise lines.error("secrets", f"the package does not declare {secret!r}", number)
+    if tool.capability is not None and tool.capability not in list(Capability):
+        known = ", ".join(Capability)
+        raise lines.error(
+            "capability", f"there is no {tool.capability!r}; it is one of {known}", number
+        )
+    if tool.capability is not None and tool.replay != Replay.METERED:
+        raise lines.error("replay", "a tool of a capability is metered", number)
     from mesh.tools.arguments import SchemaProblem, check_schema  # whoever wants names needs none
 
     try:
@@ -162,6 +171,7 @@ def _definition(
         replay=Replay(tool.replay),
         package=package.name,
         secrets=tool.secrets,
+        capability=None if tool.capability is None else Capability(tool.capability),
     )
 
 

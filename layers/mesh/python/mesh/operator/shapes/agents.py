@@ -9,7 +9,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mesh.control.instance_model_keys import CredentialSource
 from mesh.kernel.limits import RUNNING_SLOTS_MAX, TOKENS_PER_DAY_MAX, TURNS_PER_DAY_MAX
 from mesh.operator.shapes.base import (
     Handle,
@@ -25,6 +24,7 @@ from mesh.operator.shapes.base import (
 )
 from mesh.records.agent import ModelKind
 from mesh.records.install import AgentStatus
+from mesh.records.value import CredentialSource
 
 
 class ModelTaken(Taken):

@@ -25,11 +25,13 @@ class ToolShown(Shown):
     enabled: bool
     offered: bool
     reason: str | None
-    """Why it is not offered: `agent_paused`, `not_enabled` or `disabled`."""
+    """Why it is not offered: `agent_paused`, `not_enabled`, `disabled`, or what its web access
+    lacks (`web_access_…`)."""
     acting: str
     """As whom it acts."""
     payer: str | None
-    """Whose credential pays for it; null where nobody's does."""
+    """Whose credential pays for it, and at whom, such as `instance/brave`; null where nobody's
+    does, and where it is not offered."""
     version: int
     """0 while it has never been enabled or disabled for this agent."""
 
@@ -64,6 +66,8 @@ class ProbeShown(Shown):
     observation_kind: str
     text: str
     provenance: dict[str, str]
+    sources: list[str]
+    """The URLs that it rests on."""
     acting: str
     payer: str | None
     started_at: Time

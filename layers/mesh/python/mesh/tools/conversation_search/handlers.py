@@ -24,14 +24,14 @@ from mesh.kernel.limits import (
 from mesh.records.conversation import Conversation, Heard, Role
 from mesh.storage import keys
 from mesh.storage.table import Table
-from mesh.tools.contract import Call, Handler, Observation, ObservationKind
+from mesh.tools.contract import Call, Handler, Observation, ObservationKind, Parts
 
 HANDLERS: Final = ("search",)
 
 
-def handlers(*, table: Table, clock: Clock) -> Mapping[str, Handler]:
+def handlers(parts: Parts) -> Mapping[str, Handler]:
     """The handlers, by the names that the manifest gives them."""
-    return {"search": _Search(table, clock)}
+    return {"search": _Search(parts.table, parts.clock)}
 
 
 class _Search:

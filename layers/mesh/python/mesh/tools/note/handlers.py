@@ -19,14 +19,14 @@ from mesh.storage import keys
 from mesh.storage.keys import Key
 from mesh.storage.table import Cancelled, Table, Why
 from mesh.storage.writes import Write, check, put
-from mesh.tools.contract import Call, Handler, Observation, ObservationKind
+from mesh.tools.contract import Call, Handler, Observation, ObservationKind, Parts
 
 HANDLERS: Final = ("write",)
 
 
-def handlers(*, table: Table, clock: Clock) -> Mapping[str, Handler]:
+def handlers(parts: Parts) -> Mapping[str, Handler]:
     """The handlers, by the names that the manifest gives them."""
-    return {"write": _Write(table, clock)}
+    return {"write": _Write(parts.table, parts.clock)}
 
 
 class _Write:
