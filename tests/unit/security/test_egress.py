@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 import trustme
 
+from mesh.engine.watch import ThreadWatch
+from mesh.kernel.cancellation import Cancellation, cancelled_by
 from mesh.kernel.clock import SystemClock
 from mesh.kernel.errors import Phase
 from mesh.security.egress import (
@@ -48,6 +50,9 @@ VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "egress.json").rea
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 SLACK_S = 0.5
 """What a busy machine may add to a deadline."""
+
+PATIENCE_S = 20.0
+"""How long a test waits for what must come."""
 
 Start = Callable[..., Peer]
 
@@ -608,3 +613,50 @@ def test_a_header_that_is_none_is_a_bug_that_quotes_nothing(headers: dict[str, s
         egress.post("https://example.com/", headers, b"", EgressPolicy())
     assert "can" not in str(failure.value)
     assert failure.value.__cause__ is None
+
+
+# ---- work that nobody waits for any more
+
+
+def test_a_request_that_is_not_wanted_any_more_is_cut_off_at_once(
+    start: Start, trusting: ssl.SSLContext
+) -> None:
+    arrived, cut_off = threading.Event(), threading.Event()
+
+    def waits(sock: socket.socket, _over: threading.Event) -> None:
+        arrived.set()
+        try:
+            rest = sock.recv(1)
+        except OSError:  # TLS calls it a violation
+            rest = b""
+        if rest == b"":
+            cut_off.set()
+
+    peer = start(waits)
+    egress = egress_to(peer.port, trusting)
+
+    def work() -> None:
+        egress.request("GET", url_of(peer), {}, b"", policy_for(peer.port), body_bytes_max=10)
+
+    def look() -> None:
+        assert arrived.wait(PATIENCE_S)
+        raise Unwanted
+
+    with pytest.raises(Unwanted):
+        ThreadWatch(SystemClock()).calls([work], look, PATIENCE_S)
+    assert cut_off.wait(PATIENCE_S)
+
+
+def test_a_request_of_work_that_was_given_up_before_is_cut_off_too(
+    start: Start, trusting: ssl.SSLContext
+) -> None:
+    peer = start(hangs)
+    given_up = Cancellation()
+    given_up.cancel()
+    with cancelled_by(given_up):
+        kind, _ = failed(peer, trusting)
+    assert kind is EgressFailureKind.TIMEOUT
+
+
+class Unwanted(Exception):
+    """What a look raises that finds the work not wanted any more."""

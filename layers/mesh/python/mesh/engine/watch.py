@@ -1,7 +1,7 @@
 """Owns how calls under way are watched: a look each second whether they are still wanted.
 
-Refuses to wait for a call that is not, or that takes longer than it was given: its thread is left
-to its own deadline, and what it comes back with is dropped, because no write of it would pass.
+Refuses to wait for a call that is not, or that takes longer than it was given: its request is cut
+off, and what it comes back with is dropped, because no write of it would pass.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final, Protocol, TypeVar
 
+from mesh.kernel.cancellation import Cancellation, cancelled_by
 from mesh.kernel.clock import Clock
 
 _T = TypeVar("_T")
@@ -48,11 +49,17 @@ class ThreadWatch:
     def calls(
         self, works: Sequence[Callable[[], _T]], look: Callable[[], None], within_s: float
     ) -> list[_T]:
-        """As the protocol says. A call that is not waited for goes on to its own deadline."""
+        """As the protocol says. The request of a call that is not waited for is cut off."""
         until = self._clock.monotonic() + within_s
         pool = ThreadPoolExecutor(len(works), thread_name_prefix="call")
+        cancellation = Cancellation()
+
+        def made(work: Callable[[], _T]) -> _T:
+            with cancelled_by(cancellation):
+                return work()
+
         try:
-            futures = [pool.submit(work) for work in works]
+            futures = [pool.submit(made, work) for work in works]
             left = set(futures)
             while left:
                 _, left = wait(left, timeout=LOOK_EVERY_S)
@@ -62,6 +69,7 @@ class ThreadWatch:
                         raise OutOfTime
             return [future.result() for future in futures]
         finally:
+            cancellation.cancel()  # requests under way are cut off; without one it is nothing
             pool.shutdown(wait=False, cancel_futures=True)
 
     def pause(self, seconds: float, look: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
+from mesh.kernel.cancellation import woken_by
 from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Phase
 from mesh.security.egress.contract import (
@@ -174,7 +175,8 @@ class GuardedEgress:
             if target.scheme == "https":
                 wire.secure(self._tls, target.host, connect_by - monotonic())
             wire.arm(deadline - monotonic())
-            yield wire
+            with woken_by(wire.give_up):
+                yield wire
 
     def _dialled(self, found: Sequence[str], port: int, connect_by: float) -> Wire:
         """The first of these addresses that answers; the next only as long as nothing was sent."""

@@ -89,6 +89,10 @@ class Wire:
         self._received_bytes = 0
         self._ended = False
 
+    def give_up(self) -> None:
+        """Ends the exchange now, from any thread: nobody waits for it any more."""
+        self._watchdog.give_up()
+
     def arm(self, seconds: float) -> None:
         """Gives the exchange so long from now."""
         # Only a belt: a time-out of the socket begins anew with every byte.
@@ -264,14 +268,21 @@ class _Watchdog:
         if timer is not None:
             timer.cancel()
 
+    def give_up(self) -> None:
+        """The time is over now, whatever it was armed for."""
+        with self._lock:
+            self._end()
+
     def _expire(self, timer: threading.Timer) -> None:
         with self._lock:
-            if self._timer is not timer:  # disarmed or armed anew in the meantime
-                return
-            self.expired = True
-            with suppress(OSError):
-                # Past the TLS layer, which the other thread is in the middle of using.
-                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+            if self._timer is timer:  # neither disarmed nor armed anew in the meantime
+                self._end()
+
+    def _end(self) -> None:
+        self.expired = True
+        with suppress(OSError):
+            # Past the TLS layer, which the other thread is in the middle of using.
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
 
 def _failure(kind: EgressFailureKind, phase: Phase, address: str) -> EgressFailure:
