@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -54,6 +55,20 @@ _UNCERTAIN_REVOKED: Final = _no(
     "what this tool was offered on changed while it was called: it may have been done, or not, and "
     "it is not done again",
 )
+
+
+_COUNTED: Final = "; it was counted when it was admitted, and is not made again by itself"
+
+
+def _not_waited_for(replay: Replay, told: Observation) -> Observation:
+    """What is told of a call that nobody waits for any more."""
+    match replay:
+        case Replay.EFFECT:
+            return _UNKNOWN
+        case Replay.METERED:
+            return replace(told, text=told.text + _COUNTED)
+        case Replay.OBSERVE:
+            return told
 
 
 class Calls:
@@ -163,13 +178,13 @@ class Calls:
 
     def _called(self, admitted: Sequence[tuple[Step, Offer]]) -> list[Observation | Failed]:
         """What each call came to; Failed where Mesh's own table could not be reached."""
+        offers = [offer for _, offer in admitted]
         works = [partial(self._made, step, offer) for step, offer in admitted]
 
         def look() -> None:
             self._holding.look()
-            for _, offer in admitted:
-                if not self._gate.stands(self._of.agent.agent_id, offer):
-                    raise Revoked
+            if not self._gate.stand(self._of.agent.agent_id, offers):
+                raise Revoked
 
         try:
             return list(self._watch.calls(works, look, TOOL_CALL_S_MAX))
@@ -177,9 +192,7 @@ class Calls:
             told = _CANCELLED
         except OutOfTime:
             told = _TOO_LONG
-        return [
-            _UNKNOWN if offer.definition.replay is Replay.EFFECT else told for _, offer in admitted
-        ]
+        return [_not_waited_for(offer.definition.replay, told) for offer in offers]
 
     def _made(self, step: Step, offer: Offer) -> Observation | Failed:
         call = Call(
@@ -199,7 +212,7 @@ class Calls:
 
     def _observed(self, step: Step, offer: Offer, observation: Observation) -> Step:
         """The end of a call's step. What came in a race with a revocation is withheld."""
-        if not self._gate.stands(self._of.agent.agent_id, offer):
+        if not self._gate.stand(self._of.agent.agent_id, [offer]):
             effect = offer.definition.replay is Replay.EFFECT
             observation = _UNCERTAIN_REVOKED if effect else _REVOKED_AFTER
         status = {

@@ -157,6 +157,7 @@ class Ledger:
             payer=offer.payer,
             provenance=None if offer.grant is None else provenance_of(offer.grant),
             sources=sources,
+            grant=offer.grant,
         )
         again = offer.definition.replay is Replay.OBSERVE
         write = (

@@ -37,6 +37,7 @@ _OURS: Final = frozenset(
         ObservationKind.NOT_OFFERED,
         ObservationKind.REVOKED,
         ObservationKind.EXHAUSTED,
+        ObservationKind.LIMITED,
         ObservationKind.UNCERTAIN,
     }
 )

@@ -7,6 +7,7 @@ question.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -27,6 +28,7 @@ from mesh.records.outbox import Attempt, AttemptEnd, Entry, EntryState, Replay
 from mesh.records.run import RunStatus, Step, Story
 from mesh.storage import keys
 from mesh.storage.conversations import read_outbox_head
+from mesh.tools.contract import ObservationKind
 
 PROBE: Final = "probe"
 """The verdict of a run that no message began (`mesh.operator.prober`)."""
@@ -103,8 +105,17 @@ def _event(
     ids: dict[str, str],
     rule: str | None = None,
     reason: str | None = None,
+    sources: Sequence[str] = (),
 ) -> ExplainEvent:
-    return ExplainEvent(at=rfc3339(at_ms), kind=kind, rule=rule, reason=reason, ids=ids, text=text)
+    return ExplainEvent(
+        at=rfc3339(at_ms),
+        kind=kind,
+        rule=rule,
+        reason=reason,
+        ids=ids,
+        text=text,
+        sources=list(sources),
+    )
 
 
 def _received(story: Story) -> ExplainEvent:
@@ -161,6 +172,7 @@ def _run_events(run: Run, steps: list[Step]) -> list[ExplainEvent]:
                 f"step {step.number}, a call of {what}, is {step.status}{took}{_judged(step)}",
                 ids={"run_id": run_id, "step_id": f"{run_id}#{step.number}"},
                 reason=step.error or step.observation_kind,
+                sources=step.sources,
             )
         )
     if story.ended_at is not None:
@@ -186,14 +198,29 @@ def _judged(step: Step) -> str:
     payer = "" if step.payer is None else f", paid by {step.payer}"
     return (
         f"; the gate let it pass on version {step.agent_version} of the agent and version"
-        f" {step.binding_version} of its binding, acting as {step.acting}{payer}{_origin(step)}"
+        f" {step.binding_version} of its binding{_granted(step)}, acting as {step.acting}{payer}"
+        f"{_origin(step)}"
+    )
+
+
+def _granted(step: Step) -> str:
+    """The settings that a tool of the web was used by."""
+    grant = step.grant
+    if grant is None:
+        return ""
+    whose = grant.source.value
+    return (
+        f", on version {grant.version} of the {whose}'s connection and version"
+        f" {grant.key_version} of its key"
     )
 
 
 def _origin(step: Step) -> str:
-    """Where a result came from, as the package named it: ids, never words."""
+    """Where a result came from, or where the call went that had none: ids and names, never
+    words."""
     told = ", ".join(f"{name} {value}" for name, value in sorted((step.provenance or {}).items()))
-    return f"; its result is from: {told}" if told else ""
+    is_result = step.observation_kind == ObservationKind.RESULT
+    return f"; {'its result is from' if is_result else 'it went to'}: {told}" if told else ""
 
 
 def _tokens(step: Step) -> str:

@@ -83,7 +83,7 @@ class Prober:
             grant=offer.grant,
         )
         observation = self._gate.make(offer, arguments, call)
-        if not self._gate.stands(agent.agent_id, offer):
+        if not self._gate.stand(agent.agent_id, [offer]):
             observation = Observation(
                 kind=ObservationKind.REVOKED,
                 text="what the tool is offered on changed meanwhile, so its result is withheld",
@@ -146,6 +146,7 @@ class Prober:
             payer=offer.payer,
             provenance=None if offer.grant is None else provenance_of(offer.grant),
             sources=self._gate.sources(offer, arguments),
+            grant=offer.grant,
         )
         ttl = (now + self._kept_days * DAY_MS) // 1000
         listed = {"list_pk": keys.runs_list(agent.agent_id, now, ulid), "list_sk": ulid}

@@ -100,6 +100,11 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_run: int
 
     @property
+    def version(self) -> int:
+        """Of the connection whose provider it is."""
+        return self.own_version if self.source is CredentialSource.AGENT else self.instance_version
+
+    @property
     def payer(self) -> str:
         """Whose credential pays, and at whom, in the form `instance/brave`."""
         return f"{self.source.value}/{self.provider}"

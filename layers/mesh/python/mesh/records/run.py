@@ -128,6 +128,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """As whom the call was made outside."""
     payer: str | None = None
     """Whose credential paid for it; None where nobody's did."""
+    grant: Grant | None = None
+    """What a tool of a capability was used by."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

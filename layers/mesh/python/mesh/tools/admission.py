@@ -8,6 +8,7 @@ commit on a call costs its unit, whatever comes of it. Seed 001, "Runtime contra
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ from mesh.kernel.limits import METER_ROW_KEPT_MS
 from mesh.records.connection import Capability, Grant
 from mesh.records.install import AgentStatus
 from mesh.storage import keys
+from mesh.storage.items import Item
 from mesh.storage.keys import Key
 from mesh.storage.writes import Write, check, update
 from mesh.tools.contract import Observation, ObservationKind
@@ -57,6 +59,21 @@ def rows_of(agent_id: str, offer: Offer) -> tuple[Key, ...]:
     """The rows that the offer rests on."""
     granted = () if offer.grant is None else connections.rows_of(agent_id, offer.grant)
     return (keys.agent(agent_id), keys.tool(agent_id, offer.definition.name), *granted)
+
+
+def stands(agent_id: str, offer: Offer, rows: Mapping[Key, Item]) -> bool:
+    """Whether what the offer rests on is as it was, by `rows`, read from `rows_of` it."""
+    agent = rows.get(keys.agent(agent_id))
+    if agent is None or agent["version"] != offer.agent_version:
+        return False
+    if agent["status"] != AgentStatus.ACTIVE:
+        return False
+    tool = rows.get(keys.tool(agent_id, offer.definition.name))
+    if (0 if tool is None else tool["version"]) != offer.binding_version:
+        return False
+    if tool is not None and not tool["enabled"]:
+        return False
+    return offer.grant is None or connections.stands(agent_id, offer.grant, rows)
 
 
 def _agent(agent_id: str, offer: Offer) -> Write:

@@ -8,16 +8,12 @@ guardrails"), and every verdict is a row of the run's ledger.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mesh.control import connections
 from mesh.kernel.errors import Conflict, Failed, Refused
-from mesh.records.install import AgentStatus
-from mesh.storage import keys
 from mesh.storage.table import Table
-from mesh.tools import packages
-from mesh.tools.admission import rows_of
+from mesh.tools import admission, packages
 from mesh.tools.contract import (
     Call,
     Definition,
@@ -54,20 +50,13 @@ class Gate:
         handler = self.handlers[offer.definition.name]
         return handler.sources(arguments) if isinstance(handler, Judging) else ()
 
-    def stands(self, agent_id: str, offer: Offer) -> bool:
-        """Whether what the offer rests on is as it was, read consistently. Raises Failed."""
-        rows = self._table.get_many(rows_of(agent_id, offer))
-        agent = rows.get(keys.agent(agent_id))
-        if agent is None or agent["version"] != offer.agent_version:
-            return False
-        if agent["status"] != AgentStatus.ACTIVE:
-            return False
-        tool = rows.get(keys.tool(agent_id, offer.definition.name))
-        if (0 if tool is None else tool["version"]) != offer.binding_version:
-            return False
-        if tool is not None and not tool["enabled"]:
-            return False
-        return offer.grant is None or connections.stands(agent_id, offer.grant, rows)
+    def stand(self, agent_id: str, offers: Sequence[Offer]) -> bool:
+        """Whether all that the offers rest on is as it was, read consistently, in one read. Raises
+        Failed."""
+        rows = self._table.get_many(
+            key for offer in offers for key in admission.rows_of(agent_id, offer)
+        )
+        return all(admission.stands(agent_id, offer, rows) for offer in offers)
 
     def make(self, offer: Offer, arguments: Mapping[str, Any], call: Call) -> Observation:
         """Makes an admitted call. A refusal and a failure of the tool's own are observations.

@@ -153,6 +153,8 @@ def tell(invocation: Invocation, story: Json) -> None:
         terminal.say(f"{when(event['at'])}  {clean(event['kind'])}{reason}")
         for line in textwrap.wrap(clean(event.get("text") or ""), WIDTH - 4):
             terminal.say(f"    {line}")
+        for url in event.get("sources") or ():
+            terminal.say(f"    source: {clean(url)}")
         for name, value in (event.get("ids") or {}).items():
             if value not in told:  # an id is told once
                 terminal.say(f"    {clean(name).replace('_', ' ')}: {clean(value)}")

@@ -102,6 +102,7 @@ def probe(
             ("acts as", probed["acting"]),
             ("payer", probed["payer"]),
             *sorted(probed["provenance"].items()),
+            *(("source", url) for url in probed["sources"]),
         ]
     )
     click.echo()

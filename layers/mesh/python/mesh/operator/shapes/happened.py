@@ -139,10 +139,16 @@ class StepShown(Shown):
     call_id: str | None
     observation_kind: str | None
     origin: dict[str, str] | None
-    """Where the result of a call came from, by ids of Mesh's own."""
+    """Where the result of a call came from, by ids of Mesh's own; of a call of the web the
+    capability, the provider and whose credential it was, from its admission on."""
+    sources: list[str]
+    """The URLs that a call is about, or that its result rests on."""
     agent_version: int | None
     binding_version: int | None
     """The versions that the tool was offered on."""
+    connection_version: int | None
+    key_version: int | None
+    """Of a call of the web: the versions of the connection and of the key that it was made by."""
     acting: str | None
     """As whom a call was made; null where the gate did not let it pass."""
     payer: str | None
@@ -197,6 +203,8 @@ class ExplainEvent(Shown):
     reason: str | None
     ids: dict[str, str]
     text: str
+    sources: list[str] = Field(default_factory=list)
+    """The URLs that a call is about, or that its result rests on."""
 
 
 class Explanation(Shown):
