@@ -31,7 +31,7 @@ class LoopbackJudge(StrictJudge):
         self._pairs = frozenset(_read_pair(pair) for pair in pairs)
 
     def judge_url(self, url: str, policy: EgressPolicy) -> Target | Refusal:
-        parts = parse(url)
+        parts = parse(url, policy.url_chars_max)
         target = target_of(parts) if isinstance(parts, Parts) else None
         if not isinstance(parts, Parts) or target is None or not self._excepted(target):
             return super().judge_url(url, policy)

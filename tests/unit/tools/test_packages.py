@@ -48,13 +48,18 @@ def read(folder: Path, text: str, module: dict[str, object] = MODULE) -> package
 
 @pytest.mark.behaviour("packages:form")
 def test_the_packages_that_ship_are_true() -> None:
-    assert packages.names() == ("conversation_search", "note")
+    assert packages.names() == ("conversation_search", "note", "web")
     replay = {}
     for name in packages.names():
         for definition in packages.load(name).definitions:
             replay[definition.name] = definition.replay
             assert definition.package == name
-    assert replay == {"conversation_search": Replay.OBSERVE, "note": Replay.EFFECT}
+    assert replay == {
+        "conversation_search": Replay.OBSERVE,
+        "note": Replay.EFFECT,
+        "web_search": Replay.METERED,
+        "web_fetch": Replay.METERED,
+    }
     assert packages.main() == 0
 
 

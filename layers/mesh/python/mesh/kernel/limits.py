@@ -162,6 +162,11 @@ REQUESTS_MAX: Final = 10_000
 PROVIDER_KEY_CHARS_MAX: Final = 4 * 1024
 PROVIDER_ANSWER_BYTES_MAX: Final = 2 * 1024 * 1024
 PROVIDER_ANSWER_NESTING_MAX: Final = 64
+PROVIDER_URL_CHARS_MAX: Final = 6 * 1024
+"""What a request's own address may have, where the query stands in it: each character of the
+longest query that a provider takes has up to twelve there."""
+PROVIDER_RETRY_AFTER_S_MAX: Final = 31 * 86_400
+"""A longer wait than a month's allowance asks for is told as this."""
 PROVIDER_SEARCH_S: Final = 15.0
 PROVIDER_READ_S: Final = 45.0
 PAGE_LOAD_MS: Final = 30_000
@@ -171,6 +176,12 @@ WEB_RESULTS_DEFAULT: Final = 5
 WEB_RESULTS_MAX: Final = 10
 WEB_TITLE_BYTES_MAX: Final = 600
 WEB_EXCERPT_BYTES_MAX: Final = 4 * 1024
+WEB_EXCERPT_TOKENS: Final = WEB_EXCERPT_BYTES_MAX // 4
+"""What a provider is asked for that counts its excerpts in tokens."""
+WEB_MARKUP_CHARS_MAX: Final = 32 * 1024
+"""So much of a title or an excerpt that comes as HTML is read."""
+WEB_FRONT_MATTER_CHARS_MAX: Final = 16 * 1024
+"""Within so much of a page its title is looked for, where it stands before the content."""
 SEARCH_OBSERVATION_BYTES_MAX: Final = 32 * 1024
 PAGE_BYTES_DEFAULT: Final = 12_000
 PAGE_BYTES_MAX: Final = 20_000

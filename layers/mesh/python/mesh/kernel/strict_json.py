@@ -39,9 +39,10 @@ class _StrictnessError(ValueError):
     """A hook of the parser met what JSON, strictly read, does not have."""
 
 
-def decode(raw: bytes, *, numbers: bool = False) -> object:
+def decode(raw: bytes, *, numbers: bool = False, mended: bool = False) -> object:
     """The value that `raw` holds. Without `numbers` each of them comes as 0; else an integer
-    that is too long for any field comes as infinity.
+    that is too long for any field comes as infinity. `mended`, half of a surrogate pair comes as
+    U+FFFD, for a text that is not worth losing to it.
 
     Raises `Invalid`: `malformed_json` for what is not strict JSON, and `invalid_payload` for JSON
     that is nested deeper than the parser can follow.
@@ -52,6 +53,8 @@ def decode(raw: bytes, *, numbers: bool = False) -> object:
         raise malformed("the body is not UTF-8") from None
     if text.startswith("\ufeff"):
         raise malformed("the body starts with a byte order mark")
+    if mended and "\\" in text:
+        text = _ESCAPE.sub(lambda found: r"\ufffd" if found[1] else found[0], text)
     try:
         value = _parse(text, numbers=numbers)
     except _StrictnessError:

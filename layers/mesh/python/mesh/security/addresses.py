@@ -95,6 +95,12 @@ def canonical(address: IPv4Address | IPv6Address) -> str:
     return str(address)
 
 
+def embeds_v4(address: str) -> bool:
+    """Whether `address` is an IPv4 address, mapped or translated into IPv6."""
+    parsed = parse_address(address)
+    return isinstance(parsed, IPv6Address) and any(parsed in network for network in _EMBEDS_V4)
+
+
 def _judge_v4(address: IPv4Address) -> str | None:
     for network, reason in _REFUSED_V4:
         if address in network:

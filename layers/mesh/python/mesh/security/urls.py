@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
+from urllib.parse import quote, urlencode
 
 import idna
 
 from mesh.kernel.errors import FieldProblem, Invalid
 from mesh.kernel.limits import URL_CHARS_MAX
-from mesh.security.addresses import canonical, judge, parse_address
+from mesh.security.addresses import canonical, embeds_v4, judge, parse_address
 
 HTTPS_PORT: Final = 443
 _DEFAULT_PORTS: Final = {"https": HTTPS_PORT, "http": 80}
@@ -29,6 +30,20 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _AUTHORITY_END = re.compile(r"[/?#]")
 _PORT = re.compile(r"[0-9]{0,5}\Z")
 _HOST_CHARS_MAX: Final = 253
+
+_LOCAL_ENDINGS: Final = (
+    ".localhost",  # RFC 6761, as is `test`
+    ".localdomain",
+    ".test",
+    ".local",  # multicast DNS, RFC 6762
+    ".home.arpa",  # RFC 8375
+    ".internal",  # set apart by ICANN; clouds name their metadata services below it
+    ".intranet",  # what follows is set apart by nobody, and in use behind many a router
+    ".private",
+    ".corp",
+    ".home",
+    ".lan",
+)
 
 
 class Reason(StrEnum):
@@ -72,6 +87,11 @@ class Target:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS.get(self.scheme) else f"{host}:{self.port}"
 
+    @property
+    def url(self) -> str:
+        """The target in its one spelling: whoever reads this finds the host that was judged."""
+        return f"{self.scheme}://{self.authority}{self.path}"
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -85,6 +105,9 @@ class Parts:
     port: int | None
     path: str
     address: str | None
+    plain: bool
+    """Whether an address is spelled as an address, and not as a number or a name that comes to
+    one; true of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +159,11 @@ class Allowlist:
 
 
 def judge_url(
-    url: str, *, own_hosts: Set[str] = frozenset(), allow: Iterable[Allowlist] = ()
+    url: str,
+    *,
+    own_hosts: Set[str] = frozenset(),
+    allow: Iterable[Allowlist] = (),
+    chars_max: int = URL_CHARS_MAX,
 ) -> Target | Refusal:
     """What `url` leads to, or the first reason against calling it.
 
@@ -145,7 +172,7 @@ def judge_url(
     again by what it resolves to, before each call. This is the judgement both when a URL is saved
     and when it is called.
     """
-    parts = parse(url)
+    parts = parse(url, chars_max)
     if isinstance(parts, Refusal):
         return parts
     if parts.scheme != "https":
@@ -162,6 +189,51 @@ def judge_url(
     if target.address is not None and (why := judge(target.address)) is not None:
         return Refusal(Reason.ADDRESS, f"{target.address} is refused: {why}")
     return target
+
+
+def judge_page(url: str) -> Target | Refusal:
+    """The public page that `url` names, or the first reason against having it opened by somebody
+    else. What is handed on is the target's own spelling, without the fragment, which no server
+    sees.
+
+    Hosts that are local by their name are those of one label and those below `_LOCAL_ENDINGS`. An
+    address is taken only as it is usually written. No name is resolved: where one leads to, the
+    provider finds out, at another time and place. Seed 001, "Public page reading". The details
+    name the rule, and nothing of the URL.
+    """
+    parts = parse(url)
+    if isinstance(parts, Refusal) and parts.reason is not Reason.SCHEME:
+        return parts
+    if isinstance(parts, Refusal) or parts.scheme not in _DEFAULT_PORTS:
+        return Refusal(Reason.SCHEME, "a public page has a URL with http:// or https://")
+    if parts.userinfo:
+        return Refusal(Reason.USERINFO, "a user or password in the URL")
+    target = target_of(parts)
+    if target is None:
+        return Refusal(Reason.HOST, "the host is neither a name nor an address")
+    if target.port != _DEFAULT_PORTS[target.scheme]:
+        return Refusal(Reason.PORT, "a port other than the scheme's own")
+    if target.address is not None:
+        if not parts.plain or embeds_v4(target.address):
+            return Refusal(Reason.ADDRESS, "an address that is not written as one is ambiguous")
+        if judge(target.address) is not None:
+            return Refusal(Reason.ADDRESS, "the address is private or reserved")
+    elif _is_local(target.host):
+        return Refusal(Reason.HOST, "the host is a local one")
+    if len(target.url) > URL_CHARS_MAX:
+        return Refusal(Reason.MALFORMED, "too long once it is encoded")
+    return target
+
+
+def is_page_url(url: str) -> bool:
+    """Whether `url` names something on the web: http or https, and a host."""
+    parts = parse(url)
+    return isinstance(parts, Parts) and parts.scheme in _DEFAULT_PORTS and parts.host is not None
+
+
+def query_of(parameters: Iterable[tuple[str, str]]) -> str:
+    """A query of these parameters, percent-encoded; raises ValueError for half a surrogate pair."""
+    return urlencode(list(parameters), quote_via=quote, safe="")
 
 
 def judge_parts(parts: Parts) -> Refusal | None:
@@ -198,9 +270,14 @@ def is_local_name(host: str) -> bool:
     return host == "localhost" or host.endswith(".localhost")
 
 
-def parse(url: str) -> Parts | Refusal:
+def _is_local(host: str) -> bool:
+    """Whether a name is of one label, or below an ending that no public name has."""
+    return "." not in host or f".{host}".endswith(_LOCAL_ENDINGS)
+
+
+def parse(url: str, chars_max: int = URL_CHARS_MAX) -> Parts | Refusal:
     """`url` taken apart; refused only when it is malformed, or has no scheme at all."""
-    if not url or len(url) > URL_CHARS_MAX or any(map(_is_unsafe, url)):
+    if not url or len(url) > chars_max or any(map(_is_unsafe, url)):
         return Refusal(Reason.MALFORMED, "empty, too long, or with a space or control character")
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""
@@ -228,6 +305,7 @@ def parse(url: str) -> Parts | Refusal:
         port=port,
         path=_request_path(tail),
         address=address,
+        plain=address is None or ":" in address or host == address,
     )
 
 

@@ -53,6 +53,8 @@ class EgressPolicy:
 
     allow: tuple[Allowlist, ...] = ()
     own_hosts: frozenset[str] = frozenset()
+    url_chars_max: int = bounds.URL_CHARS_MAX
+    """More only where Mesh makes the URL itself, and a long query stands in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,12 @@ class StrictJudge:
     """The contract's own judgement: https, public hosts, public addresses."""
 
     def judge_url(self, url: str, policy: EgressPolicy) -> Target | Refusal:
-        return urls.judge_url(url, own_hosts=policy.own_hosts, allow=policy.allow)
+        return urls.judge_url(
+            url,
+            own_hosts=policy.own_hosts,
+            allow=policy.allow,
+            chars_max=policy.url_chars_max,
+        )
 
     def judge_address(self, target: Target, address: str) -> str | None:  # noqa: ARG002 - protocol
         return addresses.judge(address)

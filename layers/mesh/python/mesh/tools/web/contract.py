@@ -30,6 +30,8 @@ class Hit:
     excerpt: str
     date: str | None = None
     """As `YYYY-MM-DD`, where the provider tells a date that can be read."""
+    whole: bool = True
+    """Whether the excerpt is all that the provider gave; a very long one is not read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
