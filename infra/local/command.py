@@ -10,7 +10,8 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -49,9 +50,9 @@ def _read_pairs(
 
 def _read_origins(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
+) -> dict[str, str]:
     """The pairs that the named providers' stand-ins answer at."""
-    pairs = []
+    pairs: dict[str, str] = {}
     for value in values:
         name, equals, url = value.partition("=")
         if not equals or name not in PROVIDERS:
@@ -59,8 +60,10 @@ def _read_origins(
         pair = url.removeprefix("http://").removesuffix("/")
         if not url.startswith("http://") or not is_loopback_pair(pair):
             raise click.BadParameter(f"{url!r} is not a URL such as http://127.0.0.1:9001")
-        pairs.append(pair)
-    return tuple(pairs)
+        if name in pairs:
+            raise click.BadParameter(f"{name} has one stand-in, and two are given")
+        pairs[name] = pair
+    return pairs
 
 
 def is_loopback_pair(pair: str) -> bool:
@@ -90,7 +93,7 @@ def is_loopback_pair(pair: str) -> bool:
     callback=_read_origins,
     multiple=True,
     metavar="NAME=URL",
-    help="Point a provider's adapter at a stand-in on loopback.",
+    help="Lead what goes to a provider's own origin to a stand-in on loopback.",
 )
 @click.option("--faults", type=int, metavar="SEED", help="Inject faults of AWS, seeded.")
 @click.option("--json", "as_json", is_flag=True, help="Say ready as one JSON line.")
@@ -98,7 +101,7 @@ def command(
     *,
     port: int,
     pairs: tuple[str, ...],
-    origins: tuple[str, ...],
+    origins: dict[str, str],
     faults: int | None,
     as_json: bool,
 ) -> None:
@@ -111,7 +114,7 @@ def command(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    running = compose(port, [*pairs, *origins], faults)
+    running = compose(port, pairs, faults, stand_ins=origins)
     with running.stack.aws.without_faults():
         token = running.stack.bootstrap()
     running.start()
@@ -121,13 +124,22 @@ def command(
 
 
 def compose(
-    port: int, pairs: Sequence[str], faults: int | None = None, level: str = "INFO"
+    port: int,
+    pairs: Sequence[str],
+    faults: int | None = None,
+    level: str = "INFO",
+    *,
+    stand_ins: Mapping[str, str] = MappingProxyType({}),
 ) -> RunningStack:
-    """A stack on the machine's own clock, listening on `port`. PortTakenError when it is used."""
+    """A stack on the machine's own clock, listening on `port`. PortTakenError when it is used.
+
+    `stand_ins` has the pair of a provider's stand-in, by one of `PROVIDERS`. Of a provider whose
+    origin is declared, what goes there goes to it; of every other it is let through alone.
+    """
     # Imported here: `mesh --help` and the other commands need none of it.
     from infra.local.aws.faults import Faults
     from infra.local.aws.local import LocalAws
-    from infra.local.egress import LoopbackEgress
+    from infra.local.egress import ORIGINS, LoopbackEgress
     from infra.local.server import Server
     from infra.local.stack import RunningStack, Stack
     from mesh.kernel.clock import SystemClock
@@ -144,7 +156,11 @@ def compose(
         aws=LocalAws(clock=clock, faults=None if faults is None else Faults(faults)),
         clock=clock,
         random=SystemRandom(),
-        egress=LoopbackEgress(pairs, clock),
+        egress=LoopbackEgress(
+            [*pairs, *stand_ins.values()],
+            clock,
+            stand_ins={name: it for name, it in stand_ins.items() if name in ORIGINS},
+        ),
         log=lambda function: JsonLog(function, level),
         base_url=server.url,
     )

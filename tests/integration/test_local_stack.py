@@ -228,6 +228,11 @@ def test_a_port_in_use_is_one_line_and_exit_2() -> None:
         ("--provider-origin", "nobody=http://127.0.0.1:9001"),
         ("--provider-origin", "brave=http://10.0.0.1:9001"),
         ("--provider-origin", "brave=https://127.0.0.1:9001"),
+        ("--provider-origin", "brave=http://127.0.0.1:9001/res"),
+        (
+            *("--provider-origin", "brave=http://127.0.0.1:9001"),
+            *("--provider-origin", "brave=http://127.0.0.1:9002"),
+        ),
         ("--faults", "often"),
         ("--no-such-flag",),
     ],

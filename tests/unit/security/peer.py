@@ -86,7 +86,7 @@ class Peer:
                     sock = self._tls.wrap_socket(sock, server_side=True)
                     self._open.append(sock)
                 if self._reads_request:
-                    self.requests.append(_read_request(sock))
+                    self.requests.append(read_request(sock))
                 self._script(sock, self._over)
             finally:
                 sock.close()
@@ -169,7 +169,7 @@ def resets(sock: socket.socket, over: threading.Event) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def _read_request(sock: socket.socket) -> bytes:
+def read_request(sock: socket.socket) -> bytes:
     data = b""
     while b"\r\n\r\n" not in data:
         data += _some(sock)
