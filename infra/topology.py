@@ -45,6 +45,9 @@ class Secrets(StrEnum):
     """kms:GenerateDataKey under the encryption context of a value that an agent owns."""
     OPEN_MODEL_KEYS = "open_model_keys"
     """kms:Decrypt under the encryption context of a model's key, an agent's or the instance's."""
+    OPEN_PROVIDER_KEYS = "open_provider_keys"
+    """kms:Decrypt under the encryption context of a web provider's key, an agent's or the
+    instance's."""
     SEAL_INSTANCE_VALUES = "seal_instance_values"
     """kms:GenerateDataKey under the encryption context of a value that the instance owns."""
 
@@ -190,7 +193,7 @@ FUNCTIONS: tuple[Function, ...] = (
         queues=("turns",),
         rings=("turns", "deliveries"),
         table=READ_WRITE | {Allow.INDEXES},
-        secrets=frozenset({Secrets.OPEN_MODEL_KEYS}),
+        secrets=frozenset({Secrets.OPEN_MODEL_KEYS, Secrets.OPEN_PROVIDER_KEYS}),
         rings_itself=True,
         posts_out=True,
         asks_bedrock=True,
@@ -277,6 +280,19 @@ FUNCTIONS: tuple[Function, ...] = (
         ("POST", "/api/agents/{slug}/notes/{place}/{name}/narrow"),
         table=CHANGE | {Allow.INDEXES},
         layers=(*_OPERATOR_LAYERS, "tools"),
+        secrets=frozenset({Secrets.OPEN_PROVIDER_KEYS}),
+        posts_out=True,
+    ),
+    _operator(
+        "web_access",
+        ("GET", "/api/web-access"),
+        ("GET", "/api/web-access/{capability}"),
+        ("PUT", "/api/web-access/{capability}"),
+        ("GET", "/api/agents/{slug}/web-access"),
+        ("GET", "/api/agents/{slug}/web-access/{capability}"),
+        ("PUT", "/api/agents/{slug}/web-access/{capability}"),
+        table=CHANGE,
+        secrets=frozenset({Secrets.SEAL_VALUES, Secrets.SEAL_INSTANCE_VALUES}),
     ),
     _operator(
         "connectors",

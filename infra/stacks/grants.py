@@ -28,16 +28,30 @@ INSTANCE_VALUE_CONTEXT: Final = {"owner_type": "instance"}
 """What those of all values that the instance owns have in common
 (`mesh.control.instance_model_keys`)."""
 
+OF_EVERY_OWNER: Final = {
+    "kms:EncryptionContext:owner_type": [
+        VALUE_CONTEXT["owner_type"],
+        INSTANCE_VALUE_CONTEXT["owner_type"],
+    ]
+}
+
 MODEL_KEY_CONDITIONS: Final = {
-    "StringEquals": {
-        "kms:EncryptionContext:owner_type": [
-            VALUE_CONTEXT["owner_type"],
-            INSTANCE_VALUE_CONTEXT["owner_type"],
-        ]
-    },
+    "StringEquals": OF_EVERY_OWNER,
     "StringLike": {"kms:EncryptionContext:name": "model-key/*"},
 }
 """The encryption contexts of models' keys alone: no value of a vault opens under them."""
+
+PROVIDER_KEY_CONDITIONS: Final = {
+    "StringEquals": OF_EVERY_OWNER,
+    "StringLike": {"kms:EncryptionContext:name": "web-key/*"},
+}
+"""Those of web providers' keys alone (`mesh.control.connections`)."""
+
+OPENED_BY_NAME: Final = (
+    (Secrets.OPEN_MODEL_KEYS, "OpenModelKeys", MODEL_KEY_CONDITIONS),
+    (Secrets.OPEN_PROVIDER_KEYS, "OpenProviderKeys", PROVIDER_KEY_CONDITIONS),
+)
+"""What is opened by the name of its context, not by its owner alone."""
 
 BEDROCK_MODELS: Final = [
     "arn:aws:bedrock:*::foundation-model/*",
@@ -124,13 +138,14 @@ def _secrets(function: Function, state: Stateful) -> Iterator[iam.PolicyStatemen
                         }
                     },
                 )
-    if Secrets.OPEN_MODEL_KEYS in function.secrets:
-        yield iam.PolicyStatement(
-            sid="OpenModelKeys",
-            actions=["kms:Decrypt"],
-            resources=[key.key_arn for key in state.secrets_keys],
-            conditions=MODEL_KEY_CONDITIONS,
-        )
+    for secret, sid, conditions in OPENED_BY_NAME:
+        if secret in function.secrets:
+            yield iam.PolicyStatement(
+                sid=sid,
+                actions=["kms:Decrypt"],
+                resources=[key.key_arn for key in state.secrets_keys],
+                conditions=conditions,
+            )
 
 
 def _table(function: Function, state: Stateful) -> Iterator[iam.PolicyStatement]:

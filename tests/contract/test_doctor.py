@@ -15,7 +15,7 @@ from mesh.kernel.limits import CAP_MAX, TOKENS_PER_DAY_MAX, TURNS_PER_DAY_MAX
 from mesh.storage import keys
 from mesh.storage.clients import SessionClients
 from mesh.storage.kms import KmsWrapper
-from mesh.storage.writes import update
+from mesh.storage.writes import delete, update
 from tests.fakes.egress import answer
 from tests.fakes.operators import Api, admin, error_of, minted
 from tests.fakes.system import Made, System
@@ -232,6 +232,45 @@ def settings(patient: Patient, **changed: Any) -> None:
     patient.system.clock.forward(2)
 
 
+SEARCH = {
+    "mode": "custom",
+    "provider": "brave",
+    "limits": {"requests_per_minute": 60, "requests_per_run": 20},
+}
+
+
+def search_without_a_key(patient: Patient) -> None:
+    """As a table that was mended by hand may leave it; no change of settings does."""
+    body = SEARCH | {"api_key": "canary-provider-key", "version": 0}
+    patient.api.ok("PUT", "/api/agents/ada/web-access/search", body)
+    key = keys.provider_key(patient.system.agent.agent_id, "brave")
+    patient.system.table.write(delete(key))
+
+
+def give_provider_key(patient: Patient) -> None:
+    for path in ("/api/web-access", "/api/agents/ada/web-access"):
+        stands = patient.api.ok("GET", f"{path}/search")["settings"]
+        if stands is not None:
+            body = SEARCH | {"api_key": "canary-provider-key", "version": stands["version"]}
+            patient.api.ok("PUT", f"{path}/search", body)
+
+
+def search_with_a_key_of_another_address(patient: Patient) -> None:
+    body = SEARCH | {"api_key": "canary-provider-key", "version": 0}
+    patient.api.ok("PUT", "/api/web-access/search", body)
+    patient.row(keys.provider_key("instance", "brave"), name="brave https://old.example")
+
+
+def search_by_a_provider_of_before(patient: Patient) -> None:
+    body = SEARCH | {"api_key": "canary-provider-key", "version": 0}
+    patient.api.ok("PUT", "/api/web-access/search", body)
+    patient.row(keys.connection("instance", "search"), provider="gone")
+
+
+def disable_search(patient: Patient) -> None:
+    patient.api.ok("PUT", "/api/web-access/search", {"mode": "disabled", "version": 1})
+
+
 MENDED: dict[str, tuple[Callable[[Patient], None], str, str, Callable[[Patient], None]]] = {
     "connector_held": (held, "warning", "mesh connector enable ins", enable),
     "connector_error": (failed_to_enable, "error", "mesh connector enable ins", enable),
@@ -264,6 +303,24 @@ MENDED: dict[str, tuple[Callable[[Patient], None], str, str, Callable[[Patient],
         "warning",
         "mesh agent update ada --turns-per-day 2",
         greater_budget,
+    ),
+    "web_key_missing": (
+        search_without_a_key,
+        "error",
+        "mesh web set search --agent ada --provider brave --key-stdin",
+        give_provider_key,
+    ),
+    "web_key_elsewhere": (
+        search_with_a_key_of_another_address,
+        "error",
+        "mesh web set search --provider brave --key-stdin",
+        give_provider_key,
+    ),
+    "web_provider_unknown": (
+        search_by_a_provider_of_before,
+        "error",
+        "mesh web disable search",
+        disable_search,
     ),
     "not_rewrapped": (older_key, "warning", "mesh secret rewrap", rewrap),
     "webhook_failing": (

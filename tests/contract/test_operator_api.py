@@ -26,7 +26,7 @@ WITH_TOKEN = [route for route in ROUTES if route.needs is not Needs.NOTHING]
 NO_EFFECT = {"planConnector", "simulateMessage"}
 """What is posted and changes nothing."""
 NOT_THERE = {"slug": "nobody", "id": "ins_" + "0" * 26, "name": "nothing", "kind": "nothing"}
-NOT_THERE["place"] = "everywhere"
+NOT_THERE |= {"place": "everywhere", "capability": "nothing"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
 
 
@@ -214,9 +214,7 @@ def test_a_name_that_no_key_could_hold_is_not_there(
     shared: Instance, route: Route[Any, Any]
 ) -> None:
     for name in ("x" * 3000, "a%23b", "%00", "..", "opr_" + "0" * 2000, "%F0%9F%A6%8A"):
-        response = shared.admin(
-            route.method, path_of(route, slug=name, id=name, name=name, kind=name, place=name)
-        )
+        response = shared.admin(route.method, path_of(route, **dict.fromkeys(NOT_THERE, name)))
         assert response.status == 404
 
 
@@ -812,6 +810,22 @@ def test_every_route_that_changes_something_writes_its_audit_row_with_the_change
         ),
         "deleteNote": (f"/api/agents/bob/notes/{kept}", None, "note.delete"),
         "putTool": ("/api/agents/bob/tools/note", {"enabled": False, "version": 1}, "tool.put"),
+        "putWebAccess": (
+            "/api/web-access/search",
+            {
+                "mode": "custom",
+                "provider": "brave",
+                "api_key": "canary-of-the-provider",
+                "limits": {"requests_per_minute": 60, "requests_per_run": 20},
+                "version": 0,
+            },
+            "web_access.put",
+        ),
+        "putAgentWebAccess": (
+            "/api/agents/bob/web-access/search",
+            {"mode": "disabled", "version": 0},
+            "web_access.put",
+        ),
         "createConnector": (
             "/api/agents/bob/connectors",
             {"kind": "generic"},
@@ -921,7 +935,7 @@ def test_no_answer_log_or_row_holds_a_secret_after_it_was_shown() -> None:
         "canary-in-the-path",
         "canary-in-the-query",
     ]
-    names = {"slug": "bob", "id": made.install_id}
+    names = {"slug": "bob", "id": made.install_id, "capability": "search"}
     seen = []
     for route in ROUTES:
         if route.method == "GET" and route.operation != "getOpenapi":

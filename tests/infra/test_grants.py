@@ -9,7 +9,7 @@ import pytest
 from infra import topology
 from infra.stacks import grants
 from infra.topology import Allow, Secrets
-from mesh.control import instance_key, instance_model_keys, instance_settings, vault
+from mesh.control import connections, instance_key, instance_model_keys, instance_settings, vault
 from mesh.storage import keys
 from tests.infra.reading import Reading, listed, text
 
@@ -30,6 +30,8 @@ GRANTED = {
     },
 }
 """The statement and the action of each thing that a function may do with the secrets keys."""
+BY_NAME = {secret for secret, _, _ in grants.OPENED_BY_NAME}
+"""What is opened under contexts of one name, and not of one owner."""
 
 EVERY = pytest.mark.parametrize("function", topology.FUNCTIONS, ids=lambda f: f.name)
 
@@ -106,9 +108,7 @@ def test_the_secrets_key_answers_functions_that_are_granted_it_under_meshs_conte
 ) -> None:
     found = [s for s in reading.statements(function) if s.get("Sid", "")[4:] in CONTEXTS]
     assert {(s["Sid"], action) for s in found for action in listed(s["Action"])} == {
-        each
-        for allowed in function.secrets - {Secrets.OPEN_MODEL_KEYS}
-        for each in GRANTED[allowed]
+        each for allowed in function.secrets - BY_NAME for each in GRANTED[allowed]
     }
     for statement in found:
         assert statement["Condition"]["StringEquals"] == {
@@ -135,6 +135,32 @@ def test_models_keys_alone_are_opened_by_the_function_that_asks_models(
 
 
 @EVERY
+@pytest.mark.behaviour("web:apart-from-mcp")
+def test_web_providers_keys_alone_are_opened_by_the_functions_that_call_providers(
+    reading: Reading, function: topology.Function
+) -> None:
+    found = [s for s in reading.statements(function) if s.get("Sid") == "OpenProviderKeys"]
+    assert bool(found) is (function.name in {"turn_worker", "operator_tools"})
+    for statement in found:
+        assert listed(statement["Action"]) == ["kms:Decrypt"]
+        assert statement["Condition"] == grants.PROVIDER_KEY_CONDITIONS
+        assert function.posts_out
+    pattern = grants.PROVIDER_KEY_CONDITIONS["StringLike"]["kms:EncryptionContext:name"]
+    assert isinstance(pattern, str)
+    for owner_id in ("agt_1", connections.INSTANCE_OWNER):
+        key = connections.provider_key_context(owner_id, "brave https://api.search.brave.com", 1)
+        context = key.encryption_context()
+        assert fnmatchcase(context["name"], pattern)
+        assert context["owner_type"] in grants.OF_EVERY_OWNER["kms:EncryptionContext:owner_type"]
+    for other in (
+        vault.model_key_context("agt_1", "openai https://api.openai.com", 1),
+        vault.value_context("agt_1", "github", 1),
+        vault.value_context("agt_1", "web-key", 1),
+    ):
+        assert not fnmatchcase(other.encryption_context()["name"], pattern)
+
+
+@EVERY
 def test_bedrocks_models_are_asked_by_turns_alone(
     reading: Reading, function: topology.Function
 ) -> None:
@@ -146,10 +172,16 @@ def test_the_context_of_every_value_that_is_owned_is_one_that_the_role_allows() 
     for context in (
         vault.value_context("agt_1", "github", 1),
         vault.model_key_context("agt_1", "openai https://api.openai.com", 1),
+        connections.provider_key_context("agt_1", "brave https://api.search.brave.com", 1),
     ):
         assert grants.VALUE_CONTEXT.items() <= context.encryption_context().items()
-    ours = instance_model_keys.instance_key_context("openai https://api.openai.com", 1)
-    assert grants.INSTANCE_VALUE_CONTEXT.items() <= ours.encryption_context().items()
+    for ours in (
+        instance_model_keys.instance_key_context("openai https://api.openai.com", 1),
+        connections.provider_key_context(
+            connections.INSTANCE_OWNER, "brave https://api.search.brave.com", 1
+        ),
+    ):
+        assert grants.INSTANCE_VALUE_CONTEXT.items() <= ours.encryption_context().items()
 
 
 @EVERY
@@ -159,7 +191,8 @@ def test_the_tables_key_answers_functions_through_dynamodb_alone(
     for statement in reading.statements(function):
         if any(a.startswith("kms:") for a in listed(statement["Action"])):
             condition = statement["Condition"]["StringEquals"]
-            known = statement["Sid"][4:] in CONTEXTS or statement["Sid"] == "OpenModelKeys"
+            by_name = statement["Sid"] in {sid for _, sid, _ in grants.OPENED_BY_NAME}
+            known = statement["Sid"][4:] in CONTEXTS or by_name
             assert "kms:ViaService" in condition or known
 
 
@@ -167,9 +200,9 @@ def test_only_the_operators_side_seals_secrets() -> None:
     sealing = {f.name for f in topology.FUNCTIONS if Secrets.SEAL in f.secrets}
     assert sealing == {"operator_connectors", "operator_bootstrap", "operator_instance_settings"}
     values = {f.name for f in topology.FUNCTIONS if Secrets.SEAL_VALUES in f.secrets}
-    assert values == {"operator_vault"}
+    assert values == {"operator_vault", "operator_web_access"}
     ours = {f.name for f in topology.FUNCTIONS if Secrets.SEAL_INSTANCE_VALUES in f.secrets}
-    assert ours == {"operator_instance_settings"}
+    assert ours == {"operator_instance_settings", "operator_web_access"}
     rewrapping = {f.name for f in topology.FUNCTIONS if Secrets.REWRAP in f.secrets}
     assert rewrapping == {"operator_instance"}
 

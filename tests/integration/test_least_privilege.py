@@ -12,6 +12,7 @@ from infra.local.aws import Killed
 from infra.local.aws.recorder import Call
 from infra.topology import Allow, Secrets
 from mesh.storage import keys
+from mesh.tools import packages
 from tests.fakes.egress import answer
 from tests.fakes.operators import Api, admin, minted
 from tests.fakes.system import URL, Made, Reply, System
@@ -19,6 +20,7 @@ from tests.fakes.system import URL, Made, Reply, System
 WRITES = {"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"}
 READS = {"GetItem", "BatchGetItem", "Query"}
 DOCTOR = "operator_doctor"
+SEARCH = "web_search"
 SECRETS = {
     Secrets.OPEN: "Decrypt",
     Secrets.SEAL: "GenerateDataKey",
@@ -26,6 +28,7 @@ SECRETS = {
     Secrets.SEAL_INSTANCE_VALUES: "GenerateDataKey",
     Secrets.REWRAP: "ReEncrypt",
     Secrets.OPEN_MODEL_KEYS: "Decrypt",
+    Secrets.OPEN_PROVIDER_KEYS: "Decrypt",
 }
 
 
@@ -40,6 +43,7 @@ def done() -> dict[str, set[tuple[str, str]]]:
         use_stories(system, api, made)
         system.settle()
         use_a_model(system, api)
+        use_web_access(api)
         use_chores(system, api)
         consult_the_doctor(api)
         api.ok("POST", "/api/instance/restore/finish")
@@ -137,6 +141,24 @@ def use_a_model(system: System, api: Api) -> None:
     api.ok("POST", "/api/agents/grace/tools/conversation_search/probe", probe)
 
 
+def use_web_access(api: Api) -> None:
+    """Settings of the instance and of an agent, and a probe with the key that they keep."""
+    body = {
+        "mode": "custom",
+        "provider": "brave",
+        "api_key": "canary-provider-key",
+        "limits": {"requests_per_minute": 60, "requests_per_run": 20},
+        "version": 0,
+    }
+    for path in ("/api/web-access", "/api/agents/grace/web-access"):
+        api.ok("PUT", f"{path}/search", body)
+        api.ok("GET", path)
+        api.ok("GET", f"{path}/search")
+    if SEARCH in packages.tool_names():
+        # Whatever the provider would answer: its key is opened before it is asked.
+        api.ok("POST", f"/api/agents/grace/tools/{SEARCH}/probe", {"arguments": {"query": "x"}})
+
+
 def use_chores(system: System, api: Api) -> None:
     """An enabling whose worker dies at its ping, gone on with; it fails, and a notice says so."""
     slow = f"{URL}/slow"
@@ -191,6 +213,8 @@ def test_a_function_that_may_write_or_open_secrets_does(
     writes = {operation for service, operation in called if service == "dynamodb"} & WRITES
     assert bool(writes) is (Allow.WRITE in function.table)
     opened = {operation for service, operation in called if service == "kms"}
+    if function.name == "operator_tools" and SEARCH not in packages.tool_names():
+        pytest.skip("no tool that ships calls a provider")
     assert bool(opened) is bool(function.secrets)
     assert (("events", "PutEvents") in called) is function.tells
 

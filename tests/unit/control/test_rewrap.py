@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from infra.local.aws import Faults, Killed, Kind
+from mesh.control.connections import INSTANCE_OWNER, provider_key_context
 from mesh.control.instance_key import InstanceKeys
 from mesh.control.instance_model_keys import KINDS, InstanceModelKeys, instance_key_context
 from mesh.control.instance_settings import (
@@ -19,9 +20,12 @@ from mesh.control.rewrap import Rewrapping
 from mesh.control.rows import record_of
 from mesh.control.secrets import open_secrets
 from mesh.control.vault import Vault, model_key_context, own_destination, value_context
+from mesh.control.web_access import WebAccess
+from mesh.control.web_rules import Wanted as WantedAccess
 from mesh.kernel.errors import Failed
 from mesh.kernel.limits import REWRAP_ROWS_PER_STEP
 from mesh.records.agent import ModelKind
+from mesh.records.connection import Mode
 from mesh.records.install import Secret
 from mesh.records.rewrap import Rewrap, RewrapStatus
 from mesh.records.value import SealedValue
@@ -31,6 +35,7 @@ from mesh.storage.clients import SessionClients
 from mesh.storage.kms import KmsWrapper
 from mesh.storage.table import Table
 from mesh.storage.writes import put
+from mesh.tools.web.catalogue import PROVIDERS, kept_for
 from tests.unit.control.world import ALICE, World, judged
 
 MANY = REWRAP_ROWS_PER_STEP + 2
@@ -58,6 +63,10 @@ class Instance:
             for kind in KINDS:
                 self.model_keys(self.old).set(kind, f"of {kind}", ALICE)
             self.webhook = self.set_webhook()
+            self.provider_keys = [
+                self.set_provider_key(owner, provider)
+                for owner, provider in ((None, "brave"), (None, "cloudflare"), (0, "firecrawl"))
+            ]
 
     def wrapper(self, key: str) -> KmsWrapper:
         return KmsWrapper(lambda: self.clients.kms, key)
@@ -79,6 +88,36 @@ class Instance:
         return InstanceModelKeys(
             world.table, world.clock, world.random, audit=world.audit, wrapper=wrapper
         )
+
+    def web_access(self, wrapper: KmsWrapper) -> WebAccess:
+        world = self.world
+        return WebAccess(
+            world.table,
+            world.clock,
+            world.random,
+            audit=world.audit,
+            wrapper=wrapper,
+            providers=PROVIDERS,
+            kept_for=kept_for,
+        )
+
+    def set_provider_key(self, owner: int | None, provider: str) -> tuple[keys.Key, SecretContext]:
+        """Where the key of the instance, or of an agent, lies, and what it opens under."""
+        agent = None if owner is None else self.agents[owner]
+        described = PROVIDERS[provider]
+        wanted = WantedAccess(
+            capability=described.capabilities[0],
+            mode=Mode.CUSTOM,
+            provider=provider,
+            config={each.name: "0" * 32 for each in described.config},
+            requests_per_minute=60,
+            requests_per_run=20,
+            api_key=f"canary-of-{provider}",
+        )
+        self.web_access(self.old).put(agent, wanted, version=0, cause=ALICE)
+        owner_id = INSTANCE_OWNER if agent is None else agent.agent_id
+        context = provider_key_context(owner_id, kept_for(described), 1)
+        return keys.provider_key(owner_id, provider), context
 
     def set_webhook(self) -> OperatorWebhook | None:
         world, keys_of_old = self.world, self.instance_keys(self.old)
@@ -117,6 +156,9 @@ class Instance:
             for kind in KINDS:
                 ours = instance_key_context(own_destination(kind), 1)
                 assert self.opened(keys.instance_model_key(kind), ours) == f"of {kind}"
+            for key, context in self.provider_keys:
+                provider = key.sk.removeprefix(keys.PROVIDER_KEY)
+                assert self.opened(key, context) == f"canary-of-{provider}"
             webhook = open_webhook(self.world.table, self.instance_keys(self.new))
             assert webhook is not None
             assert webhook == self.webhook
@@ -157,7 +199,7 @@ def test_after_the_rewrap_the_old_key_can_be_disabled_and_nothing_else_has_chang
     before = instance.settings()
     state = instance.go_on()
     assert (state.status, state.done, state.total) == (RewrapStatus.DONE, 4, 4)
-    assert (state.rewrapped, state.unopenable) == (MANY + 5, 0)
+    assert (state.rewrapped, state.unopenable) == (MANY + 8, 0)
     assert instance.settings() == before
     instance.everything_opens_without_the_old_key()
     assert instance.rewrapping.state() == state
@@ -170,10 +212,10 @@ def test_a_rewrap_goes_on_where_it_was_stopped_and_begins_anew_once_it_has_ended
     while (state := instance.go_on(0)).status is RewrapStatus.RUNNING:
         places.append((state.slug, state.row is not None))
     assert places == [("", False), ("ada", False), ("bob", True), ("bob", False), ("cyd", False)]
-    assert state.rewrapped == MANY + 5
+    assert state.rewrapped == MANY + 8
     again = instance.go_on()
     assert again.token != state.token
-    assert again.rewrapped == MANY + 5
+    assert again.rewrapped == MANY + 8
 
 
 @pytest.mark.parametrize("seed", range(3))

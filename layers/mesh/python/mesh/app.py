@@ -397,6 +397,7 @@ _BUILDERS: Mapping[str, Callable[[Ports], Handler]] = {
             "agents",
             "vault",
             "tools",
+            "web_access",
             "connectors",
             "outbox",
             "runs",

@@ -13,6 +13,7 @@ import msgspec
 
 from mesh.control.agents import AGENTS
 from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.control.connections import INSTANCE_OWNER, provider_key_context
 from mesh.control.instance_key import CONTEXT
 from mesh.control.instance_model_keys import KINDS, instance_key_context
 from mesh.control.rows import assign, item_of, record_of
@@ -110,10 +111,12 @@ class Rewrapping:
         return assign(keys.rewrap(), changes, _RUNNING, token=state.token, running=running)
 
     def _step(self, state: Rewrap) -> Rewrap:
-        """The next few keys of one owner."""
+        """The next few keys of one owner, and with its last ones those of its web providers: there
+        are never more of these than providers."""
         if state.slug is None:
             own = [keys.instance_key(), *(keys.instance_model_key(kind.value) for kind in KINDS)]
             opened = [self._row(key, self._table.get(key)) for key in own]
+            opened += self._provider_keys(INSTANCE_OWNER)
             return _counted(state, opened, slug="", done=state.done + 1)
         pointer = self._pointer(state)
         if pointer is None:
@@ -129,10 +132,16 @@ class Rewrapping:
             self._row(Key(pk, item["sk"]), item) for item in page.items if item["sk"] != row
         ]
         if page.last is None:
+            opened_all += self._provider_keys(pointer["agent_id"])
             return _counted(state, opened_all, slug=pointer["sk"], done=state.done + 1)
         return _counted(
             state, opened_all, slug=pointer["sk"], row=page.items[-1]["sk"], done=state.done
         )
+
+    def _provider_keys(self, owner_id: str) -> list[bool | None]:
+        pk = keys.web(owner_id)
+        rows = self._table.query(pk, prefix=keys.PROVIDER_KEY).items
+        return [self._row(Key(pk, item["sk"]), item) for item in rows]
 
     def _pointer(self, state: Rewrap) -> Item | None:
         """The slug's row of the agent that is under way, or of the next; None after the last."""
@@ -181,6 +190,11 @@ def _context(key: Key, item: Item) -> dict[str, str]:
     if key.pk == keys.INSTANCE_MODEL_KEYS:
         kept_for = own_destination(ModelKind(key.sk))
         return instance_key_context(kept_for, version).encryption_context()
+    if key.pk.startswith(keys.web("")):
+        provider = key.sk.removeprefix(keys.PROVIDER_KEY)
+        kept_for = f"{provider} {item['name'].partition(' ')[2]}"
+        owner_id = keys.web_owner_of(key)
+        return provider_key_context(owner_id, kept_for, version).encryption_context()
     agent_id = keys.agent_of(key)
     if key.sk == keys.MODEL_KEY:
         return model_key_context(agent_id, item["name"], version).encryption_context()

@@ -106,12 +106,13 @@ class DeleteAgent:
 
     def _values(self, agent_id: str) -> Progress:
         """Forgets the vault and the model's key, with the data keys that are wrapped beside them,
-        the tools' bindings and the notes that every install's runs saw; then what the agent's row
-        says."""
+        the tools' bindings, what it had set for the web with its providers' keys, and the notes
+        that every install's runs saw; then what the agent's row says."""
         pk = keys.agent(agent_id).pk
         for partition, prefix in (
             (pk, keys.VAULT),
             (pk, keys.TOOL),
+            (keys.web(agent_id), ""),
             (keys.notes(agent_id, keys.EVERYWHERE), ""),
         ):
             if not self._emptied(partition, prefix):

@@ -160,6 +160,7 @@ NOTE_ORIGINS_MAX: Final = 50
 REQUESTS_MAX: Final = 10_000
 """The highest limit of a connection, a minute or a run."""
 PROVIDER_KEY_CHARS_MAX: Final = 4 * 1024
+WEB_CONFIG_FIELDS_MAX: Final = 8
 PROVIDER_ANSWER_BYTES_MAX: Final = 2 * 1024 * 1024
 PROVIDER_ANSWER_NESTING_MAX: Final = 64
 PROVIDER_URL_CHARS_MAX: Final = 6 * 1024

@@ -20,6 +20,7 @@ RESOURCES: Final = (
     "agents",
     "vault",
     "tools",
+    "web_access",
     "connectors",
     "outbox",
     "runs",

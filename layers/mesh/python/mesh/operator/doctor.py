@@ -20,6 +20,7 @@ from mesh.kernel.limits import (
 from mesh.operator.checks.agents import check_agent
 from mesh.operator.checks.connectors import check_connector
 from mesh.operator.checks.instance import check_due, check_instance
+from mesh.operator.checks.web import check_web
 from mesh.operator.entries import counts
 from mesh.operator.plane import ControlPlane
 from mesh.operator.route import Answer, Call, Needs, Route, nothing
@@ -71,6 +72,7 @@ def _agents(plane: ControlPlane, slug: str, after: str) -> tuple[list[FindingSho
                 base_url = agent.model.base_url
                 refusal = None if base_url is None else plane.judge(base_url, ())
                 found += check_agent(agent, kinds, today.get(agent.agent_id, Day()), refusal)
+                found += check_web(plane.web_access.shelf(agent), agent.slug)
         if agent is None:  # it was deleted meanwhile
             after = ""
             continue

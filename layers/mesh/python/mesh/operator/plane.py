@@ -32,6 +32,7 @@ from mesh.security.egress.contract import Egress, judge_of
 from mesh.security.urls import Refusal
 
 if TYPE_CHECKING:
+    from mesh.control.web_access import WebAccess
     from mesh.operator.prober import Prober
     from mesh.tools.gate import Gate
 
@@ -150,6 +151,23 @@ class ControlPlane:
         deps = self.deps
         return Vault(
             deps.table, deps.clock, deps.random, audit=self.audit, wrapper=deps.key_wrapper
+        )
+
+    @cached_property
+    def web_access(self) -> WebAccess:
+        # The functions that know no provider carry no catalogue.
+        from mesh.control.web_access import WebAccess
+        from mesh.tools.web.catalogue import PROVIDERS, kept_for
+
+        deps = self.deps
+        return WebAccess(
+            deps.table,
+            deps.clock,
+            deps.random,
+            audit=self.audit,
+            wrapper=deps.key_wrapper,
+            providers=PROVIDERS,
+            kept_for=kept_for,
         )
 
     @cached_property

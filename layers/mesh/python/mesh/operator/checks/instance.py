@@ -1,5 +1,5 @@
-"""Owns the doctor's look at the instance: its sweep, its keys, its tokens, its webhook, and what is
-long due."""
+"""Owns the doctor's look at the instance: its sweep, its keys, its tokens, its webhook, its web access,
+and what is long due."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mesh.kernel.limits import (
     DOCTOR_TOKEN_ENDS_MS,
 )
 from mesh.operator.checks.finding import error, note, span, warning
+from mesh.operator.checks.web import check_web
 from mesh.operator.plane import ControlPlane
 from mesh.operator.shapes.doctor import FindingShown
 from mesh.records.operator import OperatorRole, Token
@@ -32,6 +33,7 @@ def check_instance(plane: ControlPlane) -> Iterator[FindingShown]:
     yield from _key(plane)
     yield from _tokens(plane)
     yield from _webhook(plane)
+    yield from check_web(plane.web_access.shelf(None), None)
     epoch = current_epoch(plane.deps.table)
     job = None if epoch.job_id is None else plane.jobs.find(epoch.job_id)
     if job is not None and job.ended_at is None:
