@@ -17,11 +17,13 @@ from mesh.control.tools import ToolBindings
 from mesh.models.contract import ModelAnswer, ModelFailure, ModelFailureKind, ModelRequest
 from mesh.outbox.commit import Commit
 from mesh.records.agent import Limits
+from mesh.records.connection import Capability
 from mesh.records.install import Busy
 from mesh.storage import keys
 from mesh.storage.conversations import read_head
 from mesh.tools.gate import Gate
 from tests.fakes.model import says
+from tests.fakes.web import Connections
 from tests.simulation.conftest import CRASH_POINTS, SCHEDULES
 from tests.simulation.deaths import SECONDS_MAX, Place, die_at
 from tests.simulation.direct import Site
@@ -35,6 +37,8 @@ from tests.simulation.thought import (
     check_deeds,
     check_meters,
     check_told,
+    check_web,
+    connections_of,
     die_outside,
     notes,
     one_by_one,
@@ -60,6 +64,8 @@ class Scenario:
     """At which outside call, the first of its name."""
     takes_s: float = 0
     """How long each outside call takes."""
+    web: Callable[[Connections], None] | None = None
+    """What the instance has set for the web."""
     plain: bool = True
     """Whether each message gets its own reply."""
 
@@ -79,6 +85,15 @@ def cancel(world: World) -> None:
     if head.pending is not None and head.conversation is not None:
         writes = commit.cancel_writes(head.conversation, head.pending, "operator")
         world.table.transact(writes, world.ids.token())
+
+
+def connected(web: Connections, **limits: int) -> None:
+    for capability in Capability:
+        web.connect("instance", capability, **limits)
+
+
+def disconnect(world: World) -> None:
+    connections_of(world).disable("instance")
 
 
 def throttled_once() -> Speak:
@@ -130,6 +145,36 @@ SCENARIOS = {
     "longer than the function": Scenario(
         lambda: one_by_one("send", 2), limits=Limits(seconds=3_000), takes_s=56
     ),
+    "a search and a page": Scenario(
+        lambda: calls_then_done(("web_search", 1), ("web_fetch", 2)), web=connected
+    ),
+    "web beside other calls": Scenario(
+        lambda: calls_then_done(("web_search", 1), ("send", 2), ("web_fetch", 3)), web=connected
+    ),
+    "a run's allowance of the web": Scenario(
+        lambda: one_by_one("web_search", 4), web=lambda web: connected(web, per_run=2)
+    ),
+    "a minute's limit of the web": Scenario(
+        lambda: calls_then_done(("web_search", 1), ("web_search", 2), ("web_search", 3)),
+        web=lambda web: connected(web, per_minute=4),
+        talk=(("A", "a-1"), ("B", "b-1")),
+    ),
+    "web disabled meanwhile": Scenario(
+        lambda: calls_then_done(("web_search", 1), ("web_fetch", 2)),
+        web=connected,
+        meanwhile=disconnect,
+        at=MODEL,
+    ),
+    "web disabled under way": Scenario(
+        lambda: calls_then_done(("web_search", 1), ("web_fetch", 2)),
+        web=connected,
+        meanwhile=disconnect,
+    ),
+    "a provider's key is rotated under way": Scenario(
+        lambda: one_by_one("web_search", 2),
+        web=connected,
+        meanwhile=lambda world: connections_of(world).connect(),
+    ),
     "budgets and slots": Scenario(
         lambda: calls_then_done(("send", 1)),
         limits=Limits(turns_per_day=8, tokens_per_day=10**6, runs_at_once=1, queue_seconds=86_400),
@@ -140,7 +185,11 @@ SCENARIOS = {
 
 def made_of(scenario: Scenario, kind: type[Gate] = Gate, **more: Any) -> tuple[World, Outside]:
     outside = Outside(scenario.speak(), kind=kind, takes_s=scenario.takes_s)
-    return thinking(outside, limits=scenario.limits, **scenario.world | more), outside
+    world = thinking(outside, limits=scenario.limits, **scenario.world | more)
+    if scenario.web is not None:
+        with world.aws.without_faults():
+            scenario.web(connections_of(world))
+    return world, outside
 
 
 def play(scenario: Scenario, world: World, outside: Outside) -> None:
@@ -173,6 +222,7 @@ def check(scenario: Scenario, world: World, outside: Outside) -> None:
     check_deeds(world, outside)
     check_told(outside, world)
     check_meters(world)
+    check_web(world, outside)
     rows = world.rows()
     kept = [row["version"] for (_, sk), row in rows.items() if sk.startswith("NOTE#")]
     assert kept in ([], [1])
@@ -247,7 +297,8 @@ def schedule(seed: int, **more: Any) -> None:
     """One schedule: workers that meet, die, stand still for longer than their lease, and lose
     rings, among the ordinary faults of AWS or without them."""
     dice = random.Random(seed)
-    scenario = SCENARIOS[dice.choice(("one tool", "several at once", "effects in order"))]
+    drawn = ("one tool", "several at once", "effects in order", "web beside other calls")
+    scenario = SCENARIOS[dice.choice(drawn)]
     faults = Faults(seed) if dice.random() < 0.5 else None
     world, outside = made_of(
         scenario, seed=seed, faults=faults, skew_ms=dice.choice((0, 0, 5_000)), **more
@@ -265,6 +316,7 @@ def schedule(seed: int, **more: Any) -> None:
         check_deeds(world, outside)
         check_told(outside, world)
         check_meters(world)
+        check_web(world, outside)
         world.check()
     except BaseException as error:
         error.add_note(f"seed {seed}")

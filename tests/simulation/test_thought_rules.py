@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,11 +83,11 @@ def _no_fence(parameters: Parameters) -> Parameters:
 
 def _no_offer(parameters: Parameters) -> Parameters:
     """The checks of what an offer rests on hold."""
-    gated = sort_key(parameters).startswith(("TOOL#", "SETTINGS"))
+    gated = sort_key(parameters).startswith(("TOOL#", "SETTINGS", "CONNECTION#", "KEY#"))
     if gated and _checks(parameters) and "ConditionExpression" in parameters:
         return {
             **_bare(parameters),
-            "ConditionExpression": "attribute_exists(#pk)",
+            "ConditionExpression": "attribute_exists(#pk) OR attribute_not_exists(#pk)",
             "ExpressionAttributeNames": {"#pk": "pk"},
         }
     return parameters
@@ -110,7 +110,7 @@ def _looks_replayable(item: Parameters) -> Parameters:
 class _Credulous(Gate):
     """A gate that looks no second time."""
 
-    def stands(self, agent_id: str, offer: Offer) -> bool:
+    def stand(self, agent_id: str, offers: Sequence[Offer]) -> bool:
         return True
 
 

@@ -7,15 +7,20 @@ is made again says the same.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import httpx
+
 from infra.local.aws import Broken, Killed
 from mesh.models.contract import ModelAnswer, ModelConnector, ModelRequest
 from mesh.records.agent import Limits, Model, ModelKind
+from mesh.security.egress import Reply
 from mesh.storage import keys
+from mesh.storage.kms import KmsWrapper
 from mesh.tools.contract import (
     Call,
     Definition,
@@ -26,7 +31,9 @@ from mesh.tools.contract import (
     Replay,
 )
 from mesh.tools.gate import Gate, gate_of
+from tests.fakes.egress import Call as HttpCall
 from tests.fakes.model import results_of, says, use
+from tests.fakes.web import Connections, provider_of, usual
 from tests.simulation.invariants import BrokenInvariantError
 from tests.simulation.receiver import always_ok
 from tests.simulation.world import World
@@ -74,6 +81,8 @@ class Outside:
     raced: bool = False
     """Whether a worker may stand still between the admission of a call and the call itself."""
     world: World | None = None
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    """Tool and arguments of each request that reached a provider."""
     void: set[str] = field(default_factory=set)
     """Calls during which what they rest on was changed."""
 
@@ -93,6 +102,54 @@ class Outside:
         handlers: Mapping[str, Handler] = {name: self._handler(name) for name in TOOLS}
         return self.kind(
             parts.table, {**shipped.definitions, **DEFINITIONS}, {**shipped.handlers, **handlers}
+        )
+
+    def provider(self, call: HttpCall) -> Reply:
+        """What every provider of the web answers: a scripted outcome of the way out."""
+        assert self.world is not None
+        name, given = asked_of(call)
+        self.before(TOOL)
+        step = self._admitted(name, given)
+        self.sent.append((name, json.dumps(given, sort_keys=True)))
+        self._pass_time()
+        self.after(TOOL)
+        if step is not None and not self._granted(step):
+            self.void.add(step["call_id"])
+        return usual(call)
+
+    def _admitted(self, name: str, given: Mapping[str, Any]) -> Row | None:
+        """The step that a request belongs to. What is objected to passes every `except Exception`
+        of the system."""
+        assert self.world is not None
+        under_way = [
+            row
+            for row in steps_of(self.world)
+            if row.get("tool") == name and row["status"] == "running" and "grant" in row
+        ]
+        theirs = [row for row in under_way if json.loads(row["arguments"]) == given]
+        if self.raced:
+            return theirs[0] if theirs else None
+        try:
+            _need(bool(theirs), "nothing is sent without its admission", given)
+            _need(self._granted(theirs[0]), "nothing is sent on a grant that is void", theirs)
+        except BrokenInvariantError as objection:
+            raise Broken(str(objection)) from objection
+        return theirs[0]
+
+    def _granted(self, step: Row) -> bool:
+        """Whether the connection that a call is made by is as it was."""
+        assert self.world is not None
+        grant = step["grant"]
+        owner = "instance" if grant["source"] == "instance" else self.world.agent.agent_id
+        rows = self.world.rows()
+        row = rows.get(keys.connection(owner, grant["capability"]))
+        key = rows.get(keys.provider_key(owner, grant["provider"]))
+        version = grant["instance_version"] or grant["own_version"]
+        return (
+            row is not None
+            and row["version"] == version
+            and key is not None
+            and key["version"] == grant["key_version"]
         )
 
     def _handler(self, name: str) -> Handler:
@@ -135,10 +192,60 @@ def calls_then_done(*calls: tuple[str, int], tokens: tuple[int, int] = (100, 10)
     def speak(request: ModelRequest) -> ModelAnswer:
         if results_of(request) or not calls:
             return says("done", tokens=tokens)
-        uses = (use(name, f"c-{n}", n=n) for name, n in calls)
+        uses = (use(name, f"c-{n}", **arguments_of(name, n)) for name, n in calls)
         return says("let me see", *uses, tokens=tokens)
 
     return speak
+
+
+def arguments_of(name: str, n: int) -> dict[str, Any]:
+    """The arguments of the n-th call, by the tool: no two are the same."""
+    match name:
+        case "web_search":
+            return {"query": f"question {n}"}
+        case "web_fetch":
+            return {"url": f"https://example.com/{n}"}
+        case _:
+            return {"n": n}
+
+
+def asked_of(call: HttpCall) -> tuple[str, dict[str, Any]]:
+    """The tool and its arguments, by what a provider was asked."""
+    if provider_of(call) == "brave":
+        query = httpx.URL(call.url).params["q"]
+        return "web_search", {"query": query}
+    return "web_fetch", {"url": json.loads(call.body)["url"]}
+
+
+def check_web(world: World, outside: Outside) -> None:
+    """What must hold of calls of the web: each was admitted once and sent once at most, and the
+    meters say how many were admitted."""
+    admitted = [row for row in steps_of(world) if "grant" in row]
+    each: Counter[tuple[str, str]] = Counter(
+        (row["tool"], json.dumps(json.loads(row["arguments"]), sort_keys=True)) for row in admitted
+    )
+    for asked, count in Counter(outside.sent).items():
+        _need(count <= each[asked], "a call is sent once at most", asked)
+    a_run: Counter[tuple[str, str]] = Counter(
+        (row["pk"], row["grant"]["capability"]) for row in admitted
+    )
+    rows = world.rows()
+    meters = {key: row["calls"] for key, row in rows.items() if key[1].startswith("METER")}
+    for (pk, capability), count in a_run.items():
+        _need(meters.get((pk, f"METER#{capability}")) == count, "a run's meter is exact", meters)
+    by_minute = {pk: calls for (pk, sk), calls in meters.items() if sk == "METER"}
+    limits = {
+        row["capability"]: row["requests_per_minute"]
+        for (_, sk), row in rows.items()
+        if sk.startswith("CONNECTION#") and "requests_per_minute" in row
+    }
+    for pk, calls in by_minute.items():
+        most = limits.get(pk.split("#")[2])
+        _need(most is None or calls <= most, "a minute's limit holds", by_minute)
+    _need(sum(by_minute.values()) <= len(admitted), "what was not admitted is not counted", meters)
+    for row in admitted:
+        most = row["grant"]["requests_per_run"]
+        _need(a_run[row["pk"], row["grant"]["capability"]] <= most, "a run's limit holds", row)
 
 
 def notes(request: ModelRequest) -> ModelAnswer:
@@ -153,7 +260,9 @@ def one_by_one(name: str, count: int) -> Speak:
 
     def speak(request: ModelRequest) -> ModelAnswer:
         told = len(results_of(request))
-        return says("done") if told >= count else says("", use(name, f"c-{told}", n=told))
+        if told >= count:
+            return says("done")
+        return says("", use(name, f"c-{told}", **arguments_of(name, told)))
 
     return speak
 
@@ -168,7 +277,14 @@ def thinking(outside: Outside, *, limits: Limits = Limits(), **more: Any) -> Wor
         tools=(*TOOLS, "note", "conversation_search"),
         **{"gate": outside.gate, "answers": always_ok, **more},
     )
+    world.egress.otherwise = outside.provider
     return world
+
+
+def connections_of(world: World) -> Connections:
+    """Writes the world's web connections."""
+    wrapper = KmsWrapper(lambda: world.clients.kms, world.settings.secrets_key)
+    return Connections(world.table, wrapper, world.random)
 
 
 def _need(holds: bool, rule: str, detail: object) -> None:

@@ -41,6 +41,7 @@ from mesh.storage.clients import Clients
 from mesh.storage.kms import KmsWrapper
 from mesh.storage.table import Table
 from mesh.storage.writes import update
+from mesh.tools.contract import Parts
 from mesh.tools.gate import Gate
 from tests.fakes.egress import ScriptedEgress
 from tests.fakes.system import CAUSE, URL, Made, SilentLog
@@ -139,7 +140,7 @@ class World:
     handler: MakeHandler = build
     model: Model = field(default_factory=Model)
     models: Models | None = None
-    gate: Callable[[Table, Clock], Gate] | None = None
+    gate: Callable[[Parts], Gate] | None = None
     tools: tuple[str, ...] = ()
     """What the agent may use."""
     busy: Busy = Busy.QUEUE

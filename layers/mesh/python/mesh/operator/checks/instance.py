@@ -1,5 +1,5 @@
-"""Owns the doctor's look at the instance: its sweep, its keys, its tokens, its webhook, its web access,
-and what is long due."""
+"""Owns the doctor's look at the instance: its sweep, its keys, its tokens, its webhook, its web
+access, and what is long due."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _hit(result: Json) -> Hit:
 
 def _failure_of(answer: Answer) -> ProviderFailure:
     kind = next((_ERRORS[code] for code in _codes(answer.body) if code in _ERRORS), None)
-    if kind is None and _lacks_key(answer.body):
+    if _lacks_key(answer.body):  # and its code would say that the query is wrong
         kind = FailureKind.AUTHORIZATION
     found = answer.failure(None if kind is None else (Stage.ANSWER, kind))
     if found.retry_after_s is None and found.kind in (FailureKind.RATE, FailureKind.QUOTA):
