@@ -14,8 +14,8 @@ from mesh.security.urls import Reason, Refusal, Target, is_page_url, judge_page,
 from tests.property.test_addresses import embeddings, spellings
 
 PLAIN = """http https : // / ? # @ . .. %2e %2F %00 %zz & = [ ] [::1] [::ffff:8.8.8.8] \\ 443 80
-8443 localhost goats goats.example a_b xn--bcher-kva bücher faß ﬁ ｇ 。 ． ／ ： ＠ 127.0.0.1 8.8.8.8
-0x7f 017 2130706433 é 山 🐐 local internal user:pw + ; , |"""
+8443 localhost goats goats.example a_b xn--bcher-kva bücher faß ﬁ ｇ 。 ． ／ ： ＠ 127.0.0.1
+8.8.8.8 0x7f 017 2130706433 é 山 🐐 local internal user:pw + ; , |"""
 PIECES = [*PLAIN.split(), *" \t\n\u200b\u200d\u00ad\u202e\ud800"]
 URLISH = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join)
 HOSTS = st.lists(
