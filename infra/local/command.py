@@ -18,6 +18,7 @@ import click
 
 if TYPE_CHECKING:
     from infra.local.stack import RunningStack
+    from mesh.kernel.clock import Clock
 
 PROVIDERS: Final = (
     "anthropic",
@@ -130,8 +131,10 @@ def compose(
     level: str = "INFO",
     *,
     stand_ins: Mapping[str, str] = MappingProxyType({}),
+    clock: Clock | None = None,
 ) -> RunningStack:
-    """A stack on the machine's own clock, listening on `port`. PortTakenError when it is used.
+    """A stack that listens on `port`, on the machine's own clock unless another one is given, which
+    must go as fast. PortTakenError when the port is used.
 
     `stand_ins` has the pair of a provider's stand-in, by one of `PROVIDERS`. Of a provider whose
     origin is declared, what goes there goes to it; of every other it is let through alone.
@@ -151,7 +154,7 @@ def compose(
         server = Server(port, log)
     except OSError:
         raise PortTakenError(f"port {port} is in use; give another, or --port 0") from None
-    clock = SystemClock()
+    clock = clock or SystemClock()
     stack = Stack(
         aws=LocalAws(clock=clock, faults=None if faults is None else Faults(faults)),
         clock=clock,
