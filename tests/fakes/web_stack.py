@@ -57,7 +57,8 @@ INSTRUCTIONS: Final = "Zanzibar is what the instructions are about."
 _PLAY: Final = re.compile(r"play-([a-z0-9-]+)")
 _ESCAPED: Final = re.compile(r"\\u\{([0-9a-f]+)\}")
 _FRAMED: Final = re.compile(
-    r"(?P<kind>(?:\w+: )?)\[\[mesh:(?P<run>\w+) result [^\n]*\]\]\n(?P<text>.*)\n\[\[/mesh:(?P=run)\]\]",
+    r"(?P<kind>(?:\w+: )?)\[\[mesh:(?P<run>\w+) result [^\n]*\]\]\n"
+    r"(?P<text>.*)\n\[\[/mesh:(?P=run)\]\]",
     re.DOTALL,
 )
 WAIT_S: Final = 30.0
@@ -172,21 +173,14 @@ class Hurried:
         )
 
 
-class FreshMinute:
+class FreshMinute(SystemClock):
     """The machine's clock, set forward so that a UTC minute has just begun."""
 
     def __init__(self) -> None:
-        self._real = SystemClock()
-        self._ahead_ms = MINUTE_MS - self._real.now_ms() % MINUTE_MS
+        self._ahead_ms = MINUTE_MS - super().now_ms() % MINUTE_MS
 
     def now_ms(self) -> int:
-        return self._real.now_ms() + self._ahead_ms
-
-    def monotonic(self) -> float:
-        return self._real.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        self._real.sleep(seconds)
+        return super().now_ms() + self._ahead_ms
 
 
 class Others:
