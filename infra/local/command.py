@@ -86,7 +86,7 @@ def is_loopback_pair(pair: str) -> bool:
     callback=_read_pairs,
     multiple=True,
     metavar="HOST:PORT",
-    help="Let deliveries and other requests reach this loopback port, over http.",
+    help="Let deliveries and other requests reach this loopback port, over http. May be repeated.",
 )
 @click.option(
     "--provider-origin",
@@ -94,7 +94,9 @@ def is_loopback_pair(pair: str) -> bool:
     callback=_read_origins,
     multiple=True,
     metavar="NAME=URL",
-    help="Lead what goes to a provider's own origin to a stand-in on loopback.",
+    help="Lead what goes to a provider's own origin to a stand-in on loopback, such as"
+    " brave=http://127.0.0.1:9001: judged as the provider's, and sent as it is. Once a provider."
+    f" NAME is one of {', '.join(PROVIDERS)}.",
 )
 @click.option("--faults", type=int, metavar="SEED", help="Inject faults of AWS, seeded.")
 @click.option("--json", "as_json", is_flag=True, help="Say ready as one JSON line.")
