@@ -18,6 +18,7 @@ import click
 
 if TYPE_CHECKING:
     from infra.local.stack import RunningStack
+    from mesh.kernel.clock import Clock
 
 PROVIDERS: Final = (
     "anthropic",
@@ -85,7 +86,7 @@ def is_loopback_pair(pair: str) -> bool:
     callback=_read_pairs,
     multiple=True,
     metavar="HOST:PORT",
-    help="Let deliveries and other requests reach this loopback port, over http.",
+    help="Let deliveries and other requests reach this loopback port, over http. May be repeated.",
 )
 @click.option(
     "--provider-origin",
@@ -93,7 +94,9 @@ def is_loopback_pair(pair: str) -> bool:
     callback=_read_origins,
     multiple=True,
     metavar="NAME=URL",
-    help="Lead what goes to a provider's own origin to a stand-in on loopback.",
+    help="Lead what goes to a provider's own origin to a stand-in on loopback, such as"
+    " brave=http://127.0.0.1:9001: judged as the provider's, and sent as it is. Once a provider."
+    f" NAME is one of {', '.join(PROVIDERS)}.",
 )
 @click.option("--faults", type=int, metavar="SEED", help="Inject faults of AWS, seeded.")
 @click.option("--json", "as_json", is_flag=True, help="Say ready as one JSON line.")
@@ -130,8 +133,10 @@ def compose(
     level: str = "INFO",
     *,
     stand_ins: Mapping[str, str] = MappingProxyType({}),
+    clock: Clock | None = None,
 ) -> RunningStack:
-    """A stack on the machine's own clock, listening on `port`. PortTakenError when it is used.
+    """A stack that listens on `port`, on the machine's own clock unless another one is given, which
+    must go as fast. PortTakenError when the port is used.
 
     `stand_ins` has the pair of a provider's stand-in, by one of `PROVIDERS`. Of a provider whose
     origin is declared, what goes there goes to it; of every other it is let through alone.
@@ -151,7 +156,7 @@ def compose(
         server = Server(port, log)
     except OSError:
         raise PortTakenError(f"port {port} is in use; give another, or --port 0") from None
-    clock = SystemClock()
+    clock = clock or SystemClock()
     stack = Stack(
         aws=LocalAws(clock=clock, faults=None if faults is None else Faults(faults)),
         clock=clock,

@@ -59,7 +59,12 @@ class Receiver:
         self._http.daemon_threads = True
         self.pair = f"127.0.0.1:{self._http.server_address[1]}"
         self.url = f"http://{self.pair}/from-mesh"
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        threading.Thread(
+            # How often it looks whether it is to end: closing waits for that.
+            target=self._http.serve_forever,
+            kwargs={"poll_interval": 0.05},
+            daemon=True,
+        ).start()
 
     def keep(self, delivery: Delivery) -> None:
         """Keeps a delivery, and wakes who waits for one."""

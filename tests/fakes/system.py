@@ -68,8 +68,9 @@ class System:
         faults: Faults | None = None,
         lag: bool = True,
         models: Models | None = None,
+        clock: SimulatedClock | None = None,
     ) -> None:
-        self.clock = SimulatedClock()
+        self.clock = clock or SimulatedClock()
         self.random = SeededRandom(seed)
         self.aws = LocalAws(clock=self.clock, seed=seed, faults=faults, lag=lag)
         self.egress = ScriptedEgress()

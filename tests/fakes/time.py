@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 START_MS = 1_796_000_000_000
 
@@ -24,6 +25,30 @@ class SimulatedClock:
 
     def forward(self, seconds: float) -> None:
         self.ms += int(seconds * 1000)
+
+
+class CrowdClock(SimulatedClock):
+    """Everybody's time, and in a worker's thread the worker's own."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._everybodys = START_MS
+
+    @property
+    def ms(self) -> int:  # type: ignore[override]
+        own: int | None = getattr(self._own, "ms", None)
+        return self._everybodys if own is None else own
+
+    @ms.setter
+    def ms(self, moment: int) -> None:
+        if getattr(self._own, "ms", None) is None:
+            self._everybodys = moment
+        else:
+            self._own.ms = moment
+
+    def begin(self, moment: int) -> None:
+        """From here on this thread has a time of its own."""
+        self._own.ms = moment
 
 
 class SeededRandom:

@@ -14,32 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mesh.kernel.clock import MINUTE_MS
-from tests.fakes.time import START_MS, SimulatedClock
+from tests.fakes.time import CrowdClock
 from tests.simulation.world import World
-
-
-class CrowdClock(SimulatedClock):
-    """Everybody's time, and in a worker's thread the worker's own."""
-
-    def __init__(self) -> None:
-        self._own = threading.local()
-        self._everybodys = START_MS
-
-    @property
-    def ms(self) -> int:  # type: ignore[override]
-        own: int | None = getattr(self._own, "ms", None)
-        return self._everybodys if own is None else own
-
-    @ms.setter
-    def ms(self, moment: int) -> None:
-        if getattr(self._own, "ms", None) is None:
-            self._everybodys = moment
-        else:
-            self._own.ms = moment
-
-    def begin(self, moment: int) -> None:
-        """From here on this thread has a time of its own."""
-        self._own.ms = moment
 
 
 @dataclass(eq=False)

@@ -19,7 +19,8 @@ from mesh.security.egress import EgressFailureKind, Reply
 from mesh.storage import keys
 from mesh.storage.queues import Bell
 from tests.fakes.egress import Call, Outcome, answer, failure
-from tests.simulation.crowd import Crowd, CrowdClock
+from tests.fakes.time import CrowdClock
+from tests.simulation.crowd import Crowd
 from tests.simulation.world import World
 
 HANGING = "https://hanging.example/hook"
