@@ -12,6 +12,7 @@ import pytest
 
 from infra.local.gateway import Response
 from mesh.engine.watch import InlineWatch
+from mesh.kernel.errors import Failed
 from mesh.kernel.limits import FRAME_BYTES_MAX
 from mesh.models.contract import ModelAnswer, ModelRequest, ToolUse
 from mesh.records.agent import Agent
@@ -19,6 +20,7 @@ from mesh.records.connection import Capability
 from mesh.security.egress import Reply
 from mesh.storage import keys
 from mesh.storage.writes import delete, update
+from mesh.tools.web import handlers
 from tests.fakes.egress import Call, answer
 from tests.fakes.model import results_of, says, use
 from tests.fakes.operators import admin, error_of
@@ -26,6 +28,7 @@ from tests.fakes.web import KEY, PAGE, Connections, brave, provider_of, usual
 from tests.scenarios.test_tools import Scene
 
 OTHER_KEY = "k-of-the-agent-canary-0123456789abc"
+RUN_AGAIN_WITHIN_S = 15 * 60
 Meanwhile = Callable[["Web"], None]
 
 
@@ -316,6 +319,55 @@ def test_a_result_that_raced_a_revocation_is_withheld_by_the_second_check(change
     assert "withheld" in told
     assert "What it says" not in told
     assert web.calls()[0]["status"] == "refused"
+
+
+# ---- failures of Mesh's own
+
+
+@pytest.mark.behaviour("engine:execution-failures", "admission:no-retry-no-refund")
+@pytest.mark.parametrize("later", [False, True])
+def test_where_the_table_fails_the_call_does_and_nothing_is_made_up_or_sent_again(
+    monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    opened = handlers.open_provider_key
+    failures = [Failed("unavailable", "the table cannot be reached")]
+
+    def unreachable(*of: Any) -> str | None:
+        if later:
+            opened(*of)
+        if failures:
+            raise failures.pop()
+        return opened(*of)
+
+    monkeypatch.setattr(handlers, "open_provider_key", unreachable)
+    web = Web(says("", search()), says("sorry")).connect()
+    web.say("hello")
+    web.system.run(RUN_AGAIN_WITHIN_S)
+    assert [reply["body"] for reply in web.replies()] == ["sorry"]
+    (told,) = web.told()
+    assert told.startswith("uncertain:")
+    assert web.calls()[0]["status"] == "uncertain"
+    assert web.sent == []
+    assert web.meters() == {"METER#search": 1, "METER#instance#search": 1}
+
+
+@pytest.mark.behaviour("engine:execution-failures", "admission:consumed")
+def test_a_run_that_is_cancelled_during_a_call_gets_no_observation_and_the_call_has_cost() -> None:
+    def provider(call: Call) -> Reply:
+        (story,) = web.system.rows("STORY")
+        with web.system.aws.without_faults():
+            admin(web.system).ok("POST", f"/api/runs/run_{story['story']}/cancel")
+        web.system.clock.forward(2)  # until the next look
+        return usual(call)
+
+    web = Web(says("", search()), says("never")).connect()
+    web.answers = provider
+    web.say("hello")
+    web.system.settle()
+    assert web.replies() == []
+    assert len(web.model.asked) == 1
+    assert "What it says" not in json.dumps(web.steps())
+    assert web.meters() == {"METER#search": 1, "METER#instance#search": 1}
 
 
 # ---- meters

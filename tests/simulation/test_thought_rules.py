@@ -128,7 +128,7 @@ class Rule:
 RULES = (
     Rule(
         "a call is admitted under its run's lease into a place that is free",
-        (DOUBLED, "a step with a result is not made again"),
+        (DOUBLED, "a step with a result is not made again", "fenced steps"),
         drawn,
         loose(loosen=_both),
     ),

@@ -210,6 +210,12 @@ def test_an_operator_who_may_not_is_told_at_which_step(two: Instances) -> None:
         ({"agent": {"slug": "ada", "agent_id": "agt_1"}}, "not known: agent.agent_id"),
         ({"agent": {"name": "x"}}, "has no agent.slug"),
         ({"connectors": [{"name": "x", "secret": "y"}]}, "not known: connectors.0.secret"),
+        ({"web_access": []}, "has no object web_access"),
+        ({"web_access": {"search": {}}}, "has no mode for web_access.search"),
+        (
+            {"web_access": {"read": {"mode": "custom", "api_key": "y"}}},
+            "not known: web_access.read.api_key",
+        ),
         ({"connectors": [{"kind": "generic"}]}, "has no name for connectors.0"),
         ({"connectors": {}}, "has no list connectors"),
     ],
@@ -290,7 +296,8 @@ def test_settings_and_conversations_are_asked_for_apart(two: Instances) -> None:
 def test_the_tools_that_an_agent_may_use_go_with_it_and_its_notes_do_not(two: Instances) -> None:
     two.here.ok("tool", "disable", "note", "--agent", "ada")
     document = exported(two.here)
-    assert document["tools"] == {"conversation_search": True, "note": False}
+    of_the_web = {"web_fetch": True, "web_search": True}
+    assert document["tools"] == {"conversation_search": True, "note": False, **of_the_web}
     assert "notes" not in document
     two.file.write_text(json.dumps(document))
     out = two.there.ok("agent", "apply", str(two.file), "--slug", "eve", "--dry-run")

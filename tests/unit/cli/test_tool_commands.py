@@ -28,6 +28,7 @@ PROBED = {
     "observation_kind": "result",
     "text": "kept\x1b[31m\nline two",
     "provenance": {"origin": "conversations"},
+    "sources": [],
     "acting": "agent",
     "payer": None,
     "started_at": "2026-11-30T05:42:35.123Z",

@@ -159,6 +159,9 @@ NOTE_ORIGINS_MAX: Final = 50
 
 REQUESTS_MAX: Final = 10_000
 """The highest limit of a connection, a minute or a run."""
+REQUESTS_PER_MINUTE_DEFAULT: Final = 60
+REQUESTS_PER_RUN_DEFAULT: Final = 20
+"""What the command line sets for a connection that had no limits yet."""
 PROVIDER_KEY_CHARS_MAX: Final = 4 * 1024
 WEB_CONFIG_FIELDS_MAX: Final = 8
 PROVIDER_ANSWER_BYTES_MAX: Final = 2 * 1024 * 1024

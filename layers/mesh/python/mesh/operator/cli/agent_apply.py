@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from mesh.operator.cli import agent_file
-from mesh.operator.cli.agent_plan import Step, agent_step, connector_steps, tool_steps
+from mesh.operator.cli.agent_plan import Step, agent_step, connector_steps, tool_steps, web_steps
 from mesh.operator.cli.command import Invocation, common, fresh_key
 from mesh.operator.cli.failure import CommandError, of_api, of_silence
 from mesh.operator.client import ApiError, Json, OperatorClient, UnreachableError, segment
@@ -54,6 +54,7 @@ def apply(invocation: Invocation, *, file: Path, slug: str | None, dry_run: bool
         terminal.say(f"{slug} matches {file}")
     elif not dry_run:
         _next(invocation, document, slug, done)
+        _next_keys(invocation, slug, steps)
 
 
 def _plan(client: OperatorClient, document: Json, slug: str) -> tuple[list[Step], int]:
@@ -69,10 +70,12 @@ def _plan(client: OperatorClient, document: Json, slug: str) -> tuple[list[Step]
         stands = None
     connectors = [] if stands is None else list(client.items(f"{path}/connectors"))
     tools = None if stands is None else client.call("GET", f"{path}/tools")["items"]
+    web = [] if stands is None else client.call("GET", f"{path}/web-access")["capabilities"]
     first = agent_step(document, slug, stands)
     steps = [
         *([] if first is None else [first]),
         *tool_steps(document, tools),
+        *web_steps(document, web),
         *connector_steps(document, connectors),
     ]
     return steps, 0 if stands is None else int(stands["roster"])
@@ -90,6 +93,10 @@ def _do(invocation: Invocation, client: OperatorClient, step: Step, slug: str, r
         case _, "tool":
             path = f"{agent}/tools/{segment(step.subject)}"
             client.call("PUT", path, body={**step.body, "version": step.version})
+        case _, "web access":
+            path = f"{agent}/web-access/{segment(step.subject)}"
+            client.call("PUT", path, body={**step.body, "version": step.version})
+            told["awaits_key_of"] = None if step.awaits_key is None else step.awaits_key["provider"]
         case "create", _:
             body = {**step.body, "roster": roster}
             made = client.call(
@@ -149,3 +156,21 @@ def _next(invocation: Invocation, document: Json, slug: str, done: list[Json]) -
             say(f"  mesh connector update {install_id} --delivery-url URL")
             say(f"    # it was {shown}")
         say(f"  mesh connector enable {install_id}")
+
+
+def _next_keys(invocation: Invocation, slug: str, steps: list[Step]) -> None:
+    """How the keys are given that web access waits for."""
+    for step in steps:
+        if step.awaits_key is None:
+            continue
+        limits = step.awaits_key.get("limits") or {}
+        say = invocation.terminal.say
+        provider = step.awaits_key["provider"]
+        say(f"\nits {step.subject} goes by a key of {provider} of its own; to give one:")
+        say(f"  mesh web set {step.subject} --agent {slug} --provider {provider} \\")
+        for name, value in sorted((step.awaits_key.get("config") or {}).items()):
+            say(f"    --config {name}={value} \\")
+        for option in ("requests_per_minute", "requests_per_run"):
+            if limits.get(option) is not None:
+                say(f"    --{option.replace('_', '-')} {limits[option]} \\")
+        say("    --key-stdin")

@@ -36,7 +36,7 @@ _STDOUT = "-"
 def export(
     invocation: Invocation, *, slug: str, output: str | None, conversations: str | None
 ) -> None:
-    """Export an agent's settings, tools and connectors, or its conversations.
+    """Export an agent's settings, tools, web access and connectors, or its conversations.
 
     Secrets, keys, delivery URLs and notes are never in it. `mesh agent apply` takes the settings
     elsewhere.
@@ -52,7 +52,10 @@ def export(
         path = f"/api/agents/{segment(slug)}"
         agent = client.call("GET", path)
         document = document_of(
-            agent, client.call("GET", f"{path}/tools")["items"], client.items(f"{path}/connectors")
+            agent,
+            client.call("GET", f"{path}/tools")["items"],
+            client.call("GET", f"{path}/web-access")["capabilities"],
+            client.items(f"{path}/connectors"),
         )
     with _opened(output or _STDOUT) as file:
         file.write(json.dumps(document, indent=2, ensure_ascii=file is sys.stdout) + "\n")

@@ -1,5 +1,5 @@
-"""Owns the file of an agent: its settings, its tools and its connectors' settings, as one instance
-gives them and another takes them.
+"""Owns the file of an agent: its settings, its tools, what it has set for the web and its
+connectors' settings, as one instance gives them and another takes them.
 
 Refuses what binds to one instance (ids, versions, secrets, keys), and a file of a form that it does
 not know. A delivery URL cannot be read back: what is shown of it is there for people.
@@ -26,9 +26,14 @@ SHOWN: Final = "delivery_url_shown"
 HAS_KEY: Final = "model_key_present"
 TOOLS: Final = "tools"
 """Tool → whether the agent may use it. A file of before there were tools has none."""
+WEB: Final = "web_access"
+"""Capability → what the agent has set for it; what it inherits untouched is not named."""
+WEB_ACCESS: Final = ("mode", "provider", "config", "limits")
 
 
-def document_of(agent: Json, tools: Iterable[Json], connectors: Iterable[Json]) -> dict[str, Any]:
+def document_of(
+    agent: Json, tools: Iterable[Json], web: Iterable[Json], connectors: Iterable[Json]
+) -> dict[str, Any]:
     """The file's document, from what the API shows."""
     return {
         "format": FORMAT,
@@ -36,6 +41,11 @@ def document_of(agent: Json, tools: Iterable[Json], connectors: Iterable[Json]) 
         "agent": {"slug": agent["slug"], **agent_settings(agent)},
         HAS_KEY: bool(agent["model"].get("credential_present")),
         TOOLS: {each["name"]: each["enabled"] for each in tools},
+        WEB: {
+            each["capability"]: web_settings(each["settings"])
+            for each in web
+            if each["settings"] is not None
+        },
         "connectors": [
             {
                 "kind": each["kind"],
@@ -51,6 +61,11 @@ def agent_settings(agent: Json) -> dict[str, Any]:
     """What may be set of an agent, from what is shown of it."""
     settings = {name: agent[name] for name in AGENT if name in agent}
     return settings | {"model": {name: agent["model"].get(name) for name in MODEL}}
+
+
+def web_settings(settings: Json) -> dict[str, Any]:
+    """What may be set for one capability of the web, from what is shown of it."""
+    return {name: settings.get(name) for name in WEB_ACCESS}
 
 
 def connector_settings(connector: Json) -> dict[str, Any]:
@@ -84,7 +99,7 @@ def _problem(document: Json) -> str | None:
             f"is of version {document.get('version')}, and this command knows {VERSION}:"
             " use a newer mesh"
         )
-    known = {"format", "version", "agent", "connectors", HAS_KEY, TOOLS}
+    known = {"format", "version", "agent", "connectors", HAS_KEY, TOOLS, WEB}
     for where, given, names in (
         ("it", document, known),
         ("agent", document.get("agent"), {"slug", *AGENT}),
@@ -93,11 +108,10 @@ def _problem(document: Json) -> str | None:
             return f"has no object {where}"
         if unknown := sorted(given.keys() - names):
             return f"holds what is not known: {where}.{unknown[0]}"
-    tools = document.get(TOOLS, {})
-    if not isinstance(tools, dict):
-        return "has no object tools"
-    if wrong := sorted(name for name, enabled in tools.items() if not isinstance(enabled, bool)):
-        return f"says neither true nor false: tools.{wrong[0]}"
+    if (problem := _tools_problem(document.get(TOOLS, {}))) is not None:
+        return problem
+    if (problem := _web_problem(document.get(WEB, {}))) is not None:
+        return problem
     connectors = document.get("connectors")
     if not isinstance(connectors, list):
         return "has no list connectors"
@@ -107,3 +121,22 @@ def _problem(document: Json) -> str | None:
         if unknown := sorted(each.keys() - {"kind", SHOWN, *CONNECTOR}):
             return f"holds what is not known: connectors.{number}.{unknown[0]}"
     return None if isinstance(document["agent"].get("slug"), str) else "has no agent.slug"
+
+
+def _tools_problem(tools: object) -> str | None:
+    if not isinstance(tools, dict):
+        return "has no object tools"
+    if wrong := sorted(name for name, enabled in tools.items() if not isinstance(enabled, bool)):
+        return f"says neither true nor false: tools.{wrong[0]}"
+    return None
+
+
+def _web_problem(web: object) -> str | None:
+    if not isinstance(web, dict):
+        return f"has no object {WEB}"
+    for name, each in sorted(web.items()):
+        if not isinstance(each, dict) or not isinstance(each.get("mode"), str):
+            return f"has no mode for {WEB}.{name}"
+        if unknown := sorted(each.keys() - set(WEB_ACCESS)):
+            return f"holds what is not known: {WEB}.{name}.{unknown[0]}"
+    return None

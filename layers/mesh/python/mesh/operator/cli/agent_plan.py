@@ -10,7 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from mesh.operator.cli.agent_file import SHOWN, TOOLS, agent_settings, connector_settings
+from mesh.operator.cli.agent_file import (
+    SHOWN,
+    TOOLS,
+    WEB,
+    agent_settings,
+    connector_settings,
+    web_settings,
+)
 from mesh.operator.client import Json
 
 _NEW: Final[dict[str, Any]] = {"enabled": True, "version": 1}
@@ -22,9 +29,9 @@ class Step:
     """One call that would be made."""
 
     verb: Literal["create", "update"]
-    what: Literal["agent", "tool", "connector"]
+    what: Literal["agent", "tool", "web access", "connector"]
     subject: str
-    """The slug, or the tool's or connector's name."""
+    """The slug, the capability, or the tool's or connector's name."""
     body: dict[str, Any]
     """What the call takes, but for the version."""
     changes: tuple[str, ...] = ()
@@ -34,11 +41,18 @@ class Step:
     install_id: str | None = None
     shown_url: str | None = None
     """What the file shows of the delivery URL, which it cannot hold."""
+    awaits_key: Json | None = None
+    """What the file says of web access that is disabled until its provider's key is given."""
 
     def told(self) -> str:
         """The step in one line."""
         if self.verb == "create":
             return f"create {self.what} {self.subject}"
+        if self.awaits_key is not None:
+            return (
+                f"update {self.what} {self.subject} at version {self.version}: disabled until a"
+                f" key of {self.awaits_key['provider']} is given"
+            )
         return (
             f"update {self.what} {self.subject} at version {self.version}:"
             f" {', '.join(self.changes)}"
@@ -72,6 +86,33 @@ def tool_steps(document: Json, stand: Sequence[Json] | None) -> Iterator[Step]:
                 body={"enabled": enabled},
                 changes=("enabled",),
                 version=found["version"],
+            )
+
+
+def web_steps(document: Json, stand: Sequence[Json]) -> Iterator[Step]:
+    """The steps that set for the web what the file says.
+
+    A provider's key is in no file. Where the agent has none of it, its own connection is put down
+    disabled: left out, the agent would go by the instance's key, which the file says it does not.
+    """
+    shown = {each["capability"]: each for each in stand}
+    for capability, wanted in sorted(document.get(WEB, {}).items()):
+        found = shown.get(capability, {})
+        kept = {key["provider"] for key in found.get("kept_keys", ())}
+        awaits = wanted["mode"] == "custom" and wanted.get("provider") not in kept
+        stands = found.get("settings")
+        settings = {} if stands is None else web_settings(stands)
+        body = {**wanted, "mode": "disabled", "limits": None} if awaits else wanted
+        changes = tuple(_changes(body, settings))
+        if changes:
+            yield Step(
+                verb="update",
+                what="web access",
+                subject=capability,
+                body=body,
+                changes=changes,
+                version=0 if stands is None else stands["version"],
+                awaits_key=wanted if awaits else None,
             )
 
 

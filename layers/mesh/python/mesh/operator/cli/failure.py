@@ -30,6 +30,9 @@ _LISTS: Final = (
 fits. Where that list has no owner either, its own failure names the next."""
 
 
+_WEB_ACCESS: Final = re.compile(r"/api(?:/agents/([^/?]+))?/web-access/([^/?]+)")
+
+
 class CommandError(Exception):
     """A command cannot do what it was asked. The message is the one line that is shown."""
 
@@ -50,7 +53,8 @@ def of_api(error: ApiError) -> CommandError:
             "MESH_TOKEN, --token-file or `mesh login`"
         )
     elif error.code == "version_conflict":
-        text += "; somebody changed it meanwhile: look with `show`, then run the command again"
+        look = _where_it_is_shown(error.path)
+        text += f"; somebody changed it meanwhile: look with `{look}`, then run the command again"
     elif error.status == 404 and not error.code:
         text = "this address has no such route: is MESH_URL the gateway of a Mesh of this version?"
     elif error.status == 404:
@@ -72,6 +76,15 @@ def _where_to_look(path: str) -> str:
         if found is not None:
             return f"; see: {found.expand(command)}"
     return ""
+
+
+def _where_it_is_shown(path: str) -> str:
+    """The command that shows what stands where a change came too late."""
+    found = _WEB_ACCESS.search(path)
+    if found is None:
+        return "show"
+    agent = "" if found[1] is None else f" --agent {found[1]}"
+    return f"mesh web show {found[2]}{agent}"
 
 
 def of_silence(error: UnreachableError, idempotency_key: str | None = None) -> CommandError:

@@ -35,6 +35,7 @@ from mesh.operator.cli import (
     third_party,
     tools,
     vault,
+    web,
 )
 from mesh.operator.cli.command import Invocation, Sections
 from mesh.operator.cli.failure import REFUSED, USAGE, CommandError
@@ -45,7 +46,10 @@ from mesh.operator.client import BadHeaderError, BadNameError, BadUrlError
 class _Mesh(Sections):
     sections = (
         ("Start here", ("local", "login", "whoami")),
-        ("Agents and where they are reached", ("agent", "connector", "vault", "tool", "note")),
+        (
+            "Agents and where they are reached",
+            ("agent", "connector", "vault", "tool", "web", "note"),
+        ),
         ("What happened", ("explain", "conversation", "actor", "run", "outbox", "job", "audit")),
         ("The third party's side", ("send", "verify")),
         ("The instance", ("doctor", "instance", "operator", "secret", "restore", "smoke")),
@@ -84,6 +88,7 @@ for _command in (
     instance.group,
     vault.group,
     tools.group,
+    web.group,
     notes.group,
     secret_commands.group,
     restore.group,

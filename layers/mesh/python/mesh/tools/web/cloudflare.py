@@ -8,11 +8,12 @@ Source: developers.cloudflare.com/browser-run, Markdown endpoint and reference o
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Final
 
+from mesh.kernel import strict_json
 from mesh.kernel.clock import Clock
+from mesh.kernel.errors import Invalid
 from mesh.kernel.foreign_json import Json, as_object, as_text
 from mesh.kernel.limits import PAGE_LOAD_MS, PROVIDER_READ_S, WEB_FRONT_MATTER_CHARS_MAX
 from mesh.records.connection import Provider
@@ -133,8 +134,8 @@ def _text_of(found: re.Match[str]) -> str:
         return whole[1:-1].replace("''", "'")
     if whole.startswith('"'):
         try:
-            return as_text(json.loads(whole))
-        except ValueError:  # an escape that is YAML's alone
+            return as_text(strict_json.decode(whole.encode("utf-8"), mended=True))
+        except Invalid:  # an escape that is YAML's alone
             return whole.strip('"')
     return whole
 

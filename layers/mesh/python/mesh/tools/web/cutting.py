@@ -23,6 +23,8 @@ from mesh.tools.web.contract import Hit, Page
 
 _MORE: Final = "…"
 """What a title ends with that was cut."""
+_CHARACTER_BYTES: Final = 4
+_BLANK: Final = r"[\s\u2800\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}]*+"
 
 
 def size_of(told: object) -> int:
@@ -31,8 +33,9 @@ def size_of(told: object) -> int:
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing to be seen in a text: white space, and what has no width."""
-    return _pattern(r"[\s\p{Cc}\p{Cf}]*+").fullmatch(text) is not None
+    """Whether there is nothing to be seen in a text: white space of any script, Braille's among
+    it, and what has no width."""
+    return _pattern(_BLANK).fullmatch(text) is not None
 
 
 def cut(text: str, bytes_max: int, size_max: int) -> tuple[str, bool]:
@@ -49,8 +52,9 @@ def cut(text: str, bytes_max: int, size_max: int) -> tuple[str, bool]:
     most = min(bytes_max, size_max)  # a character has a byte at least
     if len(text) <= most and fits(text):
         return text, False
-    # The one that is too many tells whether a cut before it parts what belongs together.
-    head = text[: most + 1]
+    # The one that is too many tells whether a cut before it parts what belongs together. No more
+    # is looked at: a long row of flags is read anew for each of them.
+    head = text[: most + 1].encode("utf-8")[: most + _CHARACTER_BYTES].decode("utf-8", "ignore")
     ends = [0, *(found.end() for found in _pattern(r"\X").finditer(head))][:-1]
     fit, beyond = 0, len(ends)
     while beyond - fit > 1:  # the end at `fit` fits, and none from `beyond` on is known to

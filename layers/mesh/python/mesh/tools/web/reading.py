@@ -6,15 +6,15 @@ Refuses to make a text of what is none: scripts, styles and comments.
 from __future__ import annotations
 
 import datetime as dt
+import html
 import re
-from html.parser import HTMLParser
 from typing import Final
 
 from mesh.kernel.limits import WEB_MARKUP_CHARS_MAX
 
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?![^T ])", re.ASCII)
-_SILENT: Final = frozenset({"script", "style"})
 _BREAKS: Final = frozenset({"br", "p", "div", "li", "tr", "td", "h1", "h2", "h3", "h4", "h5", "h6"})
+_BREAK: Final = re.compile(rf"</?(?:{'|'.join(sorted(_BREAKS))})>")
 
 
 def date_of(value: object) -> str | None:
@@ -29,32 +29,11 @@ def date_of(value: object) -> str | None:
 
 
 def plain(markup: str) -> tuple[str, bool]:
-    """The text of a piece of HTML, and whether all of it was read."""
+    """The text of a piece of HTML as a browser reads it, and whether all of it was read."""
+    import nh3  # here: a function starts without it
+
     if "<" not in markup and "&" not in markup:
         return markup, True
-    reader = _Text()
-    reader.feed(markup[:WEB_MARKUP_CHARS_MAX])
-    reader.close()
-    return reader.text(), len(markup) <= WEB_MARKUP_CHARS_MAX
-
-
-class _Text(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self._found: list[str] = []
-        self._silent = False
-
-    def text(self) -> str:
-        return "".join(self._found)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 - the base class has it
-        self._silent = tag in _SILENT
-        if tag in _BREAKS:
-            self._found.append(" ")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._silent = self._silent and tag not in _SILENT
-
-    def handle_data(self, data: str) -> None:
-        if not self._silent:
-            self._found.append(data)
+    # What is left is text in its escaped form, and breaks in their shortest: `<p>` and `</p>`.
+    kept = nh3.clean(markup[:WEB_MARKUP_CHARS_MAX], tags=set(_BREAKS), attributes={})
+    return html.unescape(_BREAK.sub(" ", kept)), len(markup) <= WEB_MARKUP_CHARS_MAX
