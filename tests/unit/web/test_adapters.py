@@ -58,7 +58,7 @@ def test_firecrawl_is_asked_for_a_fresh_copy_that_is_not_kept_over_verified_tls(
     }
 
 
-@pytest.mark.behaviour("fetch:public-only", "fetch:tls")
+@pytest.mark.behaviour("fetch:public-only")
 def test_cloudflare_is_asked_for_a_fresh_copy_and_told_nothing_to_open_it_with() -> None:
     _, call = read("cloudflare", cloudflare_server.page())
     account = f"https://api.cloudflare.com/client/v4/accounts/{cloudflare_server.ACCOUNT}"
@@ -178,6 +178,22 @@ def test_whatever_else_begins_with_a_rule_is_the_pages_own(content: str) -> None
     page = cloudflare(content)
     assert page.markdown == content
     assert page.title is None
+
+
+@pytest.mark.parametrize("behind", ["more", " more", "-", "- more"])
+def test_a_rule_that_is_cut_by_the_bound_of_what_is_read_is_none(behind: str) -> None:
+    head = "---\ntitle: The ibex\na: "
+    fill = "x" * (WEB_FRONT_MATTER_CHARS_MAX - len(head) - len("\n---"))
+    content = f"{head}{fill}\n---{behind}\n{BODY}"
+    assert content[WEB_FRONT_MATTER_CHARS_MAX:].startswith(behind)
+    assert cloudflare(content).markdown == content, "nothing of a page is left out in silence"
+
+
+def test_front_matter_of_the_longest_kind_is_read() -> None:
+    head = "---\ntitle: The ibex\na: "
+    fill = "x" * (WEB_FRONT_MATTER_CHARS_MAX - len(head) - len("\n---\n"))
+    page = cloudflare(f"{head}{fill}\n---\n{BODY}")
+    assert (page.title, page.markdown) == ("The ibex", BODY)
 
 
 @pytest.mark.parametrize(

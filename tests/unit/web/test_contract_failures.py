@@ -142,7 +142,7 @@ def test_every_error_that_a_stand_in_knows_is_expected() -> None:
     }
 
 
-@pytest.mark.behaviour("web:tests")
+@pytest.mark.behaviour("web:tests", "web:failures")
 @pytest.mark.parametrize(
     ("name", "error"), [(name, error) for name, said in SAID.items() for error in said.errors]
 )
@@ -314,6 +314,7 @@ def test_firecrawl_and_cloudflare_tell_it_with_their_own_errors(read: Api) -> No
 # ---- pages
 
 
+@pytest.mark.behaviour("fetch:failures")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 429, 500, 503])
 def test_a_page_that_answers_with_an_error_is_no_page(status: int) -> None:
     api = Api("firecrawl")
@@ -325,6 +326,7 @@ def test_a_page_that_answers_with_an_error_is_no_page(status: int) -> None:
     assert failure.page_status == status
 
 
+@pytest.mark.behaviour("fetch:failures")
 @pytest.mark.parametrize("empty", ["", " \n\t\n ", "\u200b" * 0, None])
 def test_a_page_without_content_is_no_page(read: Api, empty: str | None) -> None:
     if read.name == "firecrawl":

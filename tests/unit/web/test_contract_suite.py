@@ -53,12 +53,14 @@ def test_one_request_arrives_that_is_valid_by_the_rules_of_the_api(api: Api) -> 
     assert api.peer.connections == 1
 
 
+@pytest.mark.behaviour("search:query")
 @pytest.mark.parametrize("query", QUERIES, ids=lambda it: it[:12])
 def test_a_query_arrives_as_it_was(search: Api, query: str) -> None:
     search.search(query)
     assert search.server.asked[0].about == query
 
 
+@pytest.mark.behaviour("search:limit")
 @pytest.mark.parametrize("limit", [1, 5, 10])
 def test_as_many_results_are_asked_for_as_are_wanted(search: Api, limit: int) -> None:
     assert len(search.search(limit=limit)) == limit
@@ -90,6 +92,7 @@ def test_nothing_of_the_caller_is_told_beside_what_is_asked(api: Api) -> None:
     assert "python" not in request.headers.get("user-agent", "").lower()
 
 
+@pytest.mark.behaviour("fetch:firecrawl-no-cache", "fetch:tls")
 def test_firecrawl_reuses_and_keeps_no_copy_and_verifies_tls() -> None:
     api = Api("firecrawl")
     api.ask()
@@ -122,7 +125,7 @@ def test_perplexitys_budget_of_words_is_bounded() -> None:
     api.close()
 
 
-@pytest.mark.behaviour("web:tests")
+@pytest.mark.behaviour("web:tests", "web:hosted-apis-only", "fetch:two-origins")
 def test_only_the_declared_origin_is_asked_under_a_policy_of_that_origin(api: Api) -> None:
     api.ask()
     (sent,) = api.egress.sent
@@ -247,6 +250,7 @@ def test_a_date_that_is_none_is_left_out(search: Api, date: Any) -> None:
     assert [hit.date for hit in search.search()] == [None]
 
 
+@pytest.mark.behaviour("search:no-dereference")
 def test_what_is_found_is_not_looked_at(search: Api) -> None:
     other = Peer(says(b"HTTP/1.1 200 OK\r\n\r\n"))
     url = f"http://127.0.0.1:{other.port}/result"
@@ -320,6 +324,7 @@ def test_front_matter_of_cloudflares_is_no_trap() -> None:
     api.close()
 
 
+@pytest.mark.behaviour("fetch:no-final-url")
 def test_where_a_page_ended_up_is_not_claimed(read: Api) -> None:
     assert not {"url", "final_url"} & set(Page.__dataclass_fields__)
     assert "#final" not in repr(read.read())

@@ -19,7 +19,7 @@ from mesh.storage.writes import delete, put
 from mesh.tools.contract import ObservationKind
 from mesh.tools.web import handlers
 from mesh.tools.web.catalogue import PROVIDERS, kept_for
-from mesh.tools.web.contract import FailureKind, ProviderFailure, Stage
+from mesh.tools.web.contract import Access, FailureKind, ProviderFailure, Stage
 from tests.fakes.web_servers import PRIVATE
 from tests.unit.web.apis import SAID, all_of
 from tests.unit.web.bench import AGENT, INSTANCE, Bench
@@ -249,3 +249,8 @@ def test_a_key_with_space_around_it_is_used_without_it(name: str) -> None:
     bench = Bench()
     grant = bench.connect(name, key=f"  {bench.servers[name].key}\n")
     assert bench.make(grant).kind is ObservationKind.RESULT
+
+
+def test_what_a_request_is_made_with_does_not_show_its_key() -> None:
+    access = Access({"account_id": "a" * 32}, KEY)
+    assert_clean(repr(access), str(access), f"{access}")
