@@ -39,6 +39,7 @@ LEAN = NEVER | {
     "mesh.sweeps",
     "mesh.operator",
     "mesh.models",
+    "mesh.tools",
     "mesh.security.egress",
 }
 """What stands between a third party and its acknowledgement, if the ingress function loads it."""

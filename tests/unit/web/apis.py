@@ -239,11 +239,16 @@ class Api:
 def assert_holds_nothing(failure: BaseException, api: Api) -> None:
     """Holds that an error and everything behind it have no word of the provider's, no key, and no
     address."""
-    told = "\n".join(_told(failure, set()))
+    told = all_of(failure)
     host = Api.host_of(api.name)
     for word in (PRIVATE, "PRIVATE", api.server.key, host, str(api.peer.port), "127.0.0.1"):
         assert word not in told, told
     assert "goats.example" not in told, "nor what was asked for"
+
+
+def all_of(error: BaseException) -> str:
+    """Everything that an error and what is behind it say."""
+    return "\n".join(_told(error, set()))
 
 
 def _told(error: BaseException | None, seen: set[int]) -> Iterator[str]:

@@ -53,12 +53,14 @@ def test_one_request_arrives_that_is_valid_by_the_rules_of_the_api(api: Api) -> 
     assert api.peer.connections == 1
 
 
+@pytest.mark.behaviour("search:query")
 @pytest.mark.parametrize("query", QUERIES, ids=lambda it: it[:12])
 def test_a_query_arrives_as_it_was(search: Api, query: str) -> None:
     search.search(query)
     assert search.server.asked[0].about == query
 
 
+@pytest.mark.behaviour("search:limit")
 @pytest.mark.parametrize("limit", [1, 5, 10])
 def test_as_many_results_are_asked_for_as_are_wanted(search: Api, limit: int) -> None:
     assert len(search.search(limit=limit)) == limit
@@ -90,7 +92,7 @@ def test_nothing_of_the_caller_is_told_beside_what_is_asked(api: Api) -> None:
     assert "python" not in request.headers.get("user-agent", "").lower()
 
 
-@pytest.mark.behaviour("fetch:firecrawl-no-cache")
+@pytest.mark.behaviour("fetch:firecrawl-no-cache", "fetch:tls")
 def test_firecrawl_reuses_and_keeps_no_copy_and_verifies_tls() -> None:
     api = Api("firecrawl")
     api.ask()
@@ -143,7 +145,9 @@ def test_perplexitys_budget_of_words_is_bounded() -> None:
     api.close()
 
 
-@pytest.mark.behaviour("web:tests", "search:own-origins", "fetch:two-origins")
+@pytest.mark.behaviour(
+    "web:tests", "search:own-origins", "fetch:two-origins", "web:hosted-apis-only"
+)
 def test_only_the_declared_origin_is_asked_under_a_policy_of_that_origin(api: Api) -> None:
     api.ask()
     (sent,) = api.egress.sent

@@ -189,7 +189,9 @@ def open_provider_key(
     # By where the key goes, never by what its row says: a row that was moved stays shut.
     context = provider_key_context(owner_id, kept_for, row.version)
     material = wrapper.unwrap(row.wrapped, context.encryption_context())
+    opened = open_sealed(DataKey(material), context, row.blob)
     try:
-        return open_sealed(DataKey(material), context, row.blob).decode()
+        return opened.decode()
     except UnicodeDecodeError:
-        raise Failed("secret_unopenable", "a stored secret does not open") from None
+        pass  # it holds what it could not read: what is raised within would carry the key along
+    raise Failed("secret_unopenable", "a stored secret does not open")

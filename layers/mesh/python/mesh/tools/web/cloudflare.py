@@ -121,6 +121,8 @@ def _parted(found: str) -> tuple[str, str]:
     title = None if front is None else _TITLE.search(front["lines"])
     if front is None or title is None:
         return found, ""
+    if front.end() < len(found) and not front[0].endswith("\n"):
+        return found, ""  # the bound of what is looked at cut a line, and made a rule of it
     return found[front.end() :], _text_of(title)
 
 

@@ -69,7 +69,7 @@ def text_of(provider: Provider, failure: ProviderFailure) -> str:
     if failure.page_status is not None:
         told += f" {failure.page_status}"
     parts = [f"{told} ({_STAGES[stage]}).", _advice(stage, kind)]
-    if failure.retry_after_s is not None:
+    if failure.retry_after_s:  # a time that is over is no wait
         parts.append(f"It asks to be left alone for {math.ceil(failure.retry_after_s)} s.")
     parts.append("The attempt counted, and is not repeated by itself.")
     return " ".join(parts)
