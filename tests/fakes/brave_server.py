@@ -131,6 +131,7 @@ ERRORS = {
     "bad parameter": error(422, "VALIDATION", errors=[{"loc": ["query", "count"]}]),
     "bad parameter, plural": error(422, "VALIDATION", plural=True),
     "no subscription": error(404, "SUBSCRIPTION_NOT_FOUND"),
+    "option not in plan": error(403, "OPTION_NOT_IN_PLAN"),
     "rate": limited(),
     "quota": limited("QUOTA_LIMITED"),
     "unauthorized": error(401, "UNAUTHORIZED"),

@@ -124,6 +124,7 @@ def error(status: int, code: int | None = None, **headers: str) -> WireReply:
 
 ERRORS = {
     "bad request": error(400),
+    "malformed token": error(400, 6_003),
     "bad token": error(401, 10_000),
     "no access to the account": error(403, 10_000),
     "forbidden": error(403),
@@ -145,6 +146,8 @@ ERRORS = {
     "page crash": error(422, 6_000),
     "page closed": error(422, 6_001),
     "page timeout": error(422, 6_002),
+    "page failed": error(422, 6_003),
+    "too much time today": error(429, None, Retry_After="30000"),
     "rate": error(429, None, Retry_After="7"),
     "rate, with a code": error(429, 2_001, Retry_After="7"),
     "internal": error(500, 2_000),

@@ -113,9 +113,13 @@ def error(status: int, code: str | None = None, **more: Any) -> WireReply:
 
 
 _LIMITED = error(429)
+_LARGE = error(408, "SCRAPE_TIMEOUT", details={"state": "processing_continues", "x": PRIVATE})
 
 ERRORS = {
     "bad request": error(400, "BAD_REQUEST", details=[{"message": PRIVATE}]),
+    "no JSON": error(400, "BAD_REQUEST_INVALID_JSON"),
+    "actions": error(400, "SCRAPE_ACTIONS_NOT_SUPPORTED"),
+    "content too large": error(400, "SCRAPE_JSON_CONTENT_TOO_LARGE"),
     "unknown key": error(400, details=[{"code": "unrecognized_keys", "keys": ["x"]}]),
     "bad key": error(401),
     "no credits": told({"error": PRIVATE}, 402),
@@ -124,8 +128,15 @@ ERRORS = {
     "terms": error(403, "THIRD_PARTY_DATA_TERMS_REQUIRED", requiresAction=True),
     "site not supported": error(403, "UNSUPPORTED_SITE"),
     "site blocked": error(403, "unsafe_domain_blocked"),
+    "site in safe mode": error(403, "SAFE_MODE_BLOCKED"),
+    "injection": error(403, "SCRAPE_PROMPT_INJECTION_DETECTED"),
+    "media": error(403, "SCRAPE_MEDIA_ACCESS_DENIED"),
     "not found": error(404),
+    "no copy": error(404, "SCRAPE_NO_CACHED_DATA"),
+    "no copy, locked down": error(404, "SCRAPE_LOCKDOWN_CACHE_MISS"),
+    "gone": error(410),
     "timeout": error(408, "SCRAPE_TIMEOUT"),
+    "timeout of a large PDF": WireReply(408, _LARGE.body, {**_LARGE.headers, "Retry-After": "9"}),
     "queue timeout": error(408, "CONCURRENCY_QUEUE_TIMEOUT"),
     "conflict": error(409),
     "too large": error(413),
@@ -137,10 +148,16 @@ ERRORS = {
     "certificate": error(500, "SCRAPE_SSL_ERROR"),
     "site": error(500, "SCRAPE_SITE_ERROR"),
     "all engines": error(500, "SCRAPE_ALL_ENGINES_FAILED"),
+    "retries": error(500, "SCRAPE_RETRY_LIMIT"),
+    "file": error(500, "SCRAPE_UNSUPPORTED_FILE_ERROR"),
+    "PDF": error(500, "SCRAPE_PDF_PREFETCH_FAILED"),
+    "retention": error(500, "SCRAPE_ZDR_VIOLATION_ERROR"),
+    "action": error(500, "SCRAPE_ACTION_ERROR"),
     "unknown": error(500, "UNKNOWN_ERROR"),
     "internal": error(500),
     "gateway": WireReply(502, f"<html>{PRIVATE}</html>".encode(), {"Content-Type": "text/html"}),
     "unavailable": WireReply(503),
+    "timeout of the gateway": WireReply(504),
     "unsuccessful": error(200),
     "unsuccessful, without a word": told({"success": False}),
 }

@@ -107,6 +107,7 @@ ERRORS = {
     "bad request": error(400, "invalid_request"),
     "bad key": error(401, "invalid_api_key"),
     "bad key, as a page of the edge": WireReply(401, _PAGE, {"Content-Type": "text/html"}),
+    "no credit": error(401, "insufficient_quota"),
     "forbidden": error(403),
     "not found": error(404),
     "conflict": error(409),
@@ -116,5 +117,6 @@ ERRORS = {
     "internal": error(500),
     "gateway": WireReply(502, _PAGE, {"Content-Type": "text/html"}),
     "unavailable": error(503),
+    "timeout of the edge": WireReply(504, _PAGE, {"Content-Type": "text/html"}),
     "unavailable, without a word": WireReply(503),
 }

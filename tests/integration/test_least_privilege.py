@@ -12,15 +12,14 @@ from infra.local.aws import Killed
 from infra.local.aws.recorder import Call
 from infra.topology import Allow, Secrets
 from mesh.storage import keys
-from mesh.tools import packages
 from tests.fakes.egress import answer
 from tests.fakes.operators import Api, admin, minted
 from tests.fakes.system import URL, Made, Reply, System
+from tests.fakes.web import usual
 
 WRITES = {"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"}
 READS = {"GetItem", "BatchGetItem", "Query"}
 DOCTOR = "operator_doctor"
-SEARCH = "web_search"
 SECRETS = {
     Secrets.OPEN: "Decrypt",
     Secrets.SEAL: "GenerateDataKey",
@@ -154,9 +153,11 @@ def use_web_access(api: Api) -> None:
         api.ok("PUT", f"{path}/search", body)
         api.ok("GET", path)
         api.ok("GET", f"{path}/search")
-    if SEARCH in packages.tool_names():
-        # Whatever the provider would answer: its key is opened before it is asked.
-        api.ok("POST", f"/api/agents/grace/tools/{SEARCH}/probe", {"arguments": {"query": "x"}})
+    api.system.egress.otherwise = usual
+    probed = api.ok(
+        "POST", "/api/agents/grace/tools/web_search/probe", {"arguments": {"query": "x"}}
+    )
+    assert probed["observation_kind"] == "result"
 
 
 def use_chores(system: System, api: Api) -> None:
@@ -213,8 +214,6 @@ def test_a_function_that_may_write_or_open_secrets_does(
     writes = {operation for service, operation in called if service == "dynamodb"} & WRITES
     assert bool(writes) is (Allow.WRITE in function.table)
     opened = {operation for service, operation in called if service == "kms"}
-    if function.name == "operator_tools" and SEARCH not in packages.tool_names():
-        pytest.skip("no tool that ships calls a provider")
     assert bool(opened) is bool(function.secrets)
     assert (("events", "PutEvents") in called) is function.tells
 

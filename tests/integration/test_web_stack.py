@@ -72,7 +72,7 @@ def asks(provider: str, call_id: str = "c-1") -> ToolUse:
 
 
 @pytest.mark.behaviour(
-    "web:tests", "web:live", "web:no-fallback", "search:own-origins", "search:no-redirect-no-proxy"
+    "web:tests", "web:live", "search:providers", "fetch:providers", "search:no-redirect-no-proxy"
 )
 def test_the_command_with_stand_ins_answers_from_what_it_searched_and_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -249,7 +249,14 @@ SLOW: dict[str, Script] = {
 }
 
 
-@pytest.mark.behaviour("web:tests", "web:no-fallback", "search:wire-2mib", "fetch:wire-2mib")
+@pytest.mark.behaviour(
+    "web:tests",
+    "web:failures",
+    "web:no-fallback",
+    "search:wire-2mib",
+    "fetch:wire-2mib",
+    "fetch:failures",
+)
 @pytest.mark.parametrize("provider", SERVERS)
 def test_every_failure_is_an_observation_without_a_word_of_the_provider(
     mesh: Here, provider: str

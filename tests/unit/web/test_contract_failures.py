@@ -8,6 +8,8 @@ import gzip
 import socket
 import ssl
 import threading
+import tracemalloc
+import zlib
 from collections.abc import Callable, Mapping
 from email.utils import format_datetime
 from typing import Any
@@ -35,6 +37,7 @@ EXPECTED: Mapping[str, Mapping[str, Outcomes]] = {
         "bad parameter": (ANSWER, K.REFUSED),
         "bad parameter, plural": (ANSWER, K.REFUSED),
         "no subscription": (ANSWER, K.NOT_FOUND),
+        "option not in plan": (ANSWER, K.AUTHORIZATION),
         "rate": (ANSWER, K.RATE),
         "quota": (ANSWER, K.QUOTA),
         "unauthorized": (ANSWER, K.AUTHORIZATION),
@@ -46,6 +49,7 @@ EXPECTED: Mapping[str, Mapping[str, Outcomes]] = {
         "bad request": (ANSWER, K.REFUSED),
         "bad key": (ANSWER, K.AUTHORIZATION),
         "bad key, as a page of the edge": (ANSWER, K.AUTHORIZATION),
+        "no credit": (ANSWER, K.QUOTA),
         "forbidden": (ANSWER, K.AUTHORIZATION),
         "not found": (ANSWER, K.NOT_FOUND),
         "conflict": (ANSWER, K.REFUSED),
@@ -55,10 +59,14 @@ EXPECTED: Mapping[str, Mapping[str, Outcomes]] = {
         "internal": (ANSWER, K.UNAVAILABLE),
         "gateway": (ANSWER, K.UNAVAILABLE),
         "unavailable": (ANSWER, K.UNAVAILABLE),
+        "timeout of the edge": (ANSWER, K.TIMEOUT),
         "unavailable, without a word": (ANSWER, K.UNAVAILABLE),
     },
     "firecrawl": {
         "bad request": (ANSWER, K.REFUSED),
+        "no JSON": (ANSWER, K.REFUSED),
+        "actions": (ANSWER, K.REFUSED),
+        "content too large": ((PAGE, K.TOO_LARGE), (ANSWER, K.TOO_LARGE)),
         "unknown key": (ANSWER, K.REFUSED),
         "bad key": (ANSWER, K.AUTHORIZATION),
         "no credits": (ANSWER, K.QUOTA),
@@ -67,8 +75,15 @@ EXPECTED: Mapping[str, Mapping[str, Outcomes]] = {
         "terms": ((ANSWER, K.REFUSED), (ANSWER, K.AUTHORIZATION), (PAGE, K.REFUSED)),
         "site not supported": ((PAGE, K.REFUSED), (ANSWER, K.REFUSED)),
         "site blocked": ((PAGE, K.REFUSED), (ANSWER, K.REFUSED)),
+        "site in safe mode": (PAGE, K.REFUSED),
+        "injection": (PAGE, K.REFUSED),
+        "media": (PAGE, K.REFUSED),
         "not found": (ANSWER, K.NOT_FOUND),
+        "no copy": ((PAGE, K.REFUSED), (ANSWER, K.NOT_FOUND)),
+        "no copy, locked down": ((PAGE, K.REFUSED), (ANSWER, K.NOT_FOUND)),
+        "gone": (ANSWER, K.NOT_FOUND),
         "timeout": ((PAGE, K.TIMEOUT), (ANSWER, K.TIMEOUT)),
+        "timeout of a large PDF": (PAGE, K.TIMEOUT),
         "queue timeout": ((ANSWER, K.TIMEOUT), (ANSWER, K.RATE), (ANSWER, K.UNAVAILABLE)),
         "conflict": (ANSWER, K.REFUSED),
         "too large": ((ANSWER, K.REFUSED), (ANSWER, K.TOO_LARGE), (PAGE, K.TOO_LARGE)),
@@ -80,15 +95,22 @@ EXPECTED: Mapping[str, Mapping[str, Outcomes]] = {
         "certificate": UNREACHABLE,
         "site": UNREACHABLE,
         "all engines": UNREACHABLE,
+        "retries": UNREACHABLE,
+        "file": (PAGE, K.REFUSED),
+        "PDF": (PAGE, K.REFUSED),
+        "retention": (ANSWER, K.REFUSED),
+        "action": (ANSWER, K.UNAVAILABLE),
         "unknown": (ANSWER, K.UNAVAILABLE),
         "internal": (ANSWER, K.UNAVAILABLE),
         "gateway": (ANSWER, K.UNAVAILABLE),
         "unavailable": (ANSWER, K.UNAVAILABLE),
+        "timeout of the gateway": (ANSWER, K.TIMEOUT),
         "unsuccessful": ((ANSWER, K.UNAVAILABLE), (ANSWER, K.MALFORMED)),
         "unsuccessful, without a word": ((ANSWER, K.UNAVAILABLE), (ANSWER, K.MALFORMED)),
     },
     "cloudflare": {
         "bad request": (ANSWER, K.REFUSED),
+        "malformed token": (ANSWER, K.AUTHORIZATION),
         "bad token": (ANSWER, K.AUTHORIZATION),
         "no access to the account": (ANSWER, K.AUTHORIZATION),
         "forbidden": (ANSWER, K.AUTHORIZATION),
@@ -110,6 +132,8 @@ EXPECTED: Mapping[str, Mapping[str, Outcomes]] = {
         "page crash": (UNREACHABLE, (PAGE, K.UNAVAILABLE)),
         "page closed": (UNREACHABLE, (PAGE, K.UNAVAILABLE)),
         "page timeout": (PAGE, K.TIMEOUT),
+        "page failed": ((PAGE, K.UNAVAILABLE), UNREACHABLE),
+        "too much time today": (ANSWER, K.QUOTA),
         "rate": (ANSWER, K.RATE),
         "rate, with a code": (ANSWER, K.RATE),
         "internal": (ANSWER, K.UNAVAILABLE),
@@ -133,6 +157,11 @@ def assert_found_or_malformed(found: object) -> None:
         assert outcome(found) == (ANSWER, K.MALFORMED)
 
 
+def assert_found_or_malformed_or_unavailable(found: object) -> None:
+    if isinstance(found, ProviderFailure):
+        assert outcome(found) in ((ANSWER, K.MALFORMED), (ANSWER, K.UNAVAILABLE))
+
+
 # ---- errors of the API
 
 
@@ -142,7 +171,7 @@ def test_every_error_that_a_stand_in_knows_is_expected() -> None:
     }
 
 
-@pytest.mark.behaviour("web:tests")
+@pytest.mark.behaviour("web:tests", "web:failures")
 @pytest.mark.parametrize(
     ("name", "error"), [(name, error) for name, said in SAID.items() for error in said.errors]
 )
@@ -221,7 +250,7 @@ def test_an_error_in_strange_words_is_told_by_its_status(api: Api, words: Any) -
 # ---- redirects
 
 
-@pytest.mark.behaviour("web:tests")
+@pytest.mark.behaviour("web:tests", "search:no-redirect-no-proxy")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_a_failure_and_nobody_goes_there(api: Api, status: int) -> None:
     other = Peer(says(b"HTTP/1.1 200 OK\r\n\r\n"))
@@ -314,6 +343,7 @@ def test_firecrawl_and_cloudflare_tell_it_with_their_own_errors(read: Api) -> No
 # ---- pages
 
 
+@pytest.mark.behaviour("fetch:failures")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 429, 500, 503])
 def test_a_page_that_answers_with_an_error_is_no_page(status: int) -> None:
     api = Api("firecrawl")
@@ -325,6 +355,7 @@ def test_a_page_that_answers_with_an_error_is_no_page(status: int) -> None:
     assert failure.page_status == status
 
 
+@pytest.mark.behaviour("fetch:failures")
 @pytest.mark.parametrize("empty", ["", " \n\t\n ", "\u200b" * 0, None])
 def test_a_page_without_content_is_no_page(read: Api, empty: str | None) -> None:
     if read.name == "firecrawl":
@@ -432,10 +463,54 @@ def test_fields_that_are_there_twice_are_no_trap(api: Api) -> None:
     assert_found_or_malformed(api.came_to())
 
 
-def test_a_compressed_answer_that_nobody_asked_for_is_malformed(api: Api) -> None:
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip", "deflate", "br", "zstd", "gzip, gzip"])
+def test_a_compressed_answer_that_nobody_asked_for_is_malformed(api: Api, coding: str) -> None:
     packed = gzip.compress(as_json(api.good()))
-    api.server.sends(WireReply(200, packed, {**JSON, "Content-Encoding": "gzip"}))
+    packed = zlib.compress(as_json(api.good())) if coding == "deflate" else packed
+    api.server.sends(WireReply(200, packed, {**JSON, "Content-Encoding": coding}))
     assert outcome(api.fails()) == (ANSWER, K.MALFORMED)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "untold"])
+def test_a_bomb_is_not_set_off(api: Api, told: bool) -> None:
+    bomb = gzip.compress(b'{"success": true, "x": "' + bytes(64 << 20))
+    coding = {"Content-Encoding": "gzip"} if told else {}
+    api.server.sends(WireReply(200, bomb, {**JSON, **coding}))
+    tracemalloc.start()
+    failure = api.fails()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert outcome(failure) == (ANSWER, K.MALFORMED)
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_a_page_in_html_is_no_answer_under_any_name(api: Api, status: int) -> None:
+    page = b"<!doctype html><title>" + PRIVATE.encode() + b"</title>"
+    for kind in ("application/json", "text/html", "image/png", "\x01nonsense"):
+        api.server.sends(WireReply(status, page, {"Content-Type": kind}))
+        failure = api.fails()
+        assert failure.stage in (ANSWER, PAGE)
+        assert status != 200 or failure.kind is K.MALFORMED
+
+
+NESTED = 40_000
+
+
+@pytest.mark.parametrize("where", ["x", "results", "web", "data", "result", "error", "errors"])
+def test_nesting_in_any_field_is_bounded(api: Api, where: str) -> None:
+    for deep in ("[" * NESTED + "]" * NESTED, '{"a":' * NESTED + "1" + "}" * NESTED):
+        body = as_json(api.good())[:-1] + f', "{where}": {deep}}}'.encode()
+        api.server.sends(WireReply(200, body, JSON))
+        assert outcome(api.fails()) == (ANSWER, K.MALFORMED)
+
+
+@pytest.mark.parametrize("names", [("results", "web"), ("data", "result"), ("success", "type")])
+def test_a_field_that_is_there_twice_is_one_of_both(api: Api, names: tuple[str, str]) -> None:
+    more = "".join(f', "{name}": {{"PRIVATE": 1}}' for name in names).encode()
+    api.server.sends(WireReply(200, as_json(api.good())[:-1] + more + b"}", JSON))
+    found = api.came_to()
+    assert_found_or_malformed_or_unavailable(found)
 
 
 # ---- the wire
@@ -444,7 +519,7 @@ def test_a_compressed_answer_that_nobody_asked_for_is_malformed(api: Api) -> Non
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
-@pytest.mark.behaviour("web:tests")
+@pytest.mark.behaviour("web:tests", "search:wire-2mib", "fetch:wire-2mib", "web:bounded")
 @pytest.mark.parametrize("length", [True, False], ids=["told", "untold"])
 def test_an_answer_beyond_two_mebibytes_is_refused_while_it_is_read(api: Api, length: bool) -> None:
     size = PROVIDER_ANSWER_BYTES_MAX + 1
@@ -533,6 +608,7 @@ def test_an_api_that_nobody_answers_for_is_unreachable(api: Api) -> None:
     assert outcome(api.fails()) == (REQUEST, K.UNREACHABLE)
 
 
+@pytest.mark.behaviour("fetch:tls")
 @pytest.mark.parametrize("fault", ["wrong name", "unknown authority", "no TLS"])
 @pytest.mark.parametrize("name", SAID)
 def test_an_api_without_its_certificate_is_told_nothing(

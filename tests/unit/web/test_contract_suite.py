@@ -90,6 +90,7 @@ def test_nothing_of_the_caller_is_told_beside_what_is_asked(api: Api) -> None:
     assert "python" not in request.headers.get("user-agent", "").lower()
 
 
+@pytest.mark.behaviour("fetch:firecrawl-no-cache")
 def test_firecrawl_reuses_and_keeps_no_copy_and_verifies_tls() -> None:
     api = Api("firecrawl")
     api.ask()
@@ -114,6 +115,26 @@ def test_cloudflare_is_asked_for_no_copy_and_with_nothing_of_ours() -> None:
     api.close()
 
 
+OPTIONS: dict[str, frozenset[str]] = {
+    "brave": frozenset({"count", "text_decorations"}),
+    "perplexity": frozenset({"max_results", "max_tokens_per_page"}),
+    "firecrawl": frozenset(
+        {"formats", "onlyMainContent", "maxAge", "storeInCache", "skipTlsVerification", "timeout"}
+    ),
+    "cloudflare": frozenset({"cacheTTL", "gotoOptions"}),
+}
+"""All that is asked for beside the query or the address: of every call the same."""
+
+
+@pytest.mark.behaviour("search:common-contract", "fetch:closed-arguments")
+def test_no_filter_no_written_answer_and_nothing_of_the_callers_is_asked_for(api: Api) -> None:
+    for _ in range(2):
+        api.ask()
+    first, second = api.server.asked
+    assert frozenset(first.options) == OPTIONS[api.name]
+    assert first.options == second.options
+
+
 def test_perplexitys_budget_of_words_is_bounded() -> None:
     api = Api("perplexity")
     api.ask()
@@ -122,7 +143,7 @@ def test_perplexitys_budget_of_words_is_bounded() -> None:
     api.close()
 
 
-@pytest.mark.behaviour("web:tests")
+@pytest.mark.behaviour("web:tests", "search:own-origins", "fetch:two-origins")
 def test_only_the_declared_origin_is_asked_under_a_policy_of_that_origin(api: Api) -> None:
     api.ask()
     (sent,) = api.egress.sent
@@ -137,6 +158,7 @@ def test_an_answer_is_bounded_in_bytes_and_time(api: Api) -> None:
     assert sent.total_s == (PROVIDER_SEARCH_S if api.searches else PROVIDER_READ_S)
 
 
+@pytest.mark.behaviour("search:no-redirect-no-proxy")
 def test_a_proxy_of_the_environment_is_not_used(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = Peer(says(b"HTTP/1.1 200 OK\r\n\r\n"))
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY"):
@@ -247,6 +269,7 @@ def test_a_date_that_is_none_is_left_out(search: Api, date: Any) -> None:
     assert [hit.date for hit in search.search()] == [None]
 
 
+@pytest.mark.behaviour("search:no-dereference")
 def test_what_is_found_is_not_looked_at(search: Api) -> None:
     other = Peer(says(b"HTTP/1.1 200 OK\r\n\r\n"))
     url = f"http://127.0.0.1:{other.port}/result"
@@ -320,6 +343,7 @@ def test_front_matter_of_cloudflares_is_no_trap() -> None:
     api.close()
 
 
+@pytest.mark.behaviour("fetch:no-final-url")
 def test_where_a_page_ended_up_is_not_claimed(read: Api) -> None:
     assert not {"url", "final_url"} & set(Page.__dataclass_fields__)
     assert "#final" not in repr(read.read())

@@ -5,21 +5,20 @@ Refuses to look at a body: a status line decides, and a failure's kind. Contract
 
 from __future__ import annotations
 
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import assert_never
 
-from mesh.kernel.limits import RETRY_AFTER_S_MAX
+from mesh.kernel import retry_after
 from mesh.outbox.schedule import Outcome
 from mesh.records.outbox import AttemptEnd
 from mesh.security.egress import EgressFailureKind
 
 
-def of_status(status: int, retry_after: str | None, now_ms: int) -> Outcome:
-    """How an attempt ended that got an answer. A body never decides."""
+def of_status(status: int, asked: str | None, now_ms: int) -> Outcome:
+    """How an attempt ended that got an answer, which `asked` to be left alone by `Retry-After`. A
+    body never decides."""
     if 200 <= status < 300:
         return Outcome(AttemptEnd.DELIVERED, status)
-    wait = _retry_after_ms(retry_after, now_ms) if status in (429, 503) else 0
+    wait = _retry_after_ms(asked, now_ms) if status in (429, 503) else 0
     match status:
         case 410:
             end = AttemptEnd.GONE
@@ -61,19 +60,6 @@ def of_failure(kind: EgressFailureKind) -> Outcome:
 
 
 def _retry_after_ms(value: str | None, now_ms: int) -> int:
-    """What `Retry-After` asks for (RFC 9110 §10.2.3), at most an hour; 0 for nonsense or the
-    past."""
-    if value is None:
-        return 0
-    text = value.strip()
-    if text.isascii() and text.isdigit():
-        wait_ms = int(text[:9]) * 1000
-    else:
-        try:
-            asked = parsedate_to_datetime(text)
-            if asked.tzinfo is None:  # RFC 9110 §5.6.7: a date without a zone is in UTC
-                asked = asked.replace(tzinfo=UTC)
-            wait_ms = int(asked.timestamp() * 1000) - now_ms
-        except (TypeError, ValueError, OverflowError):
-            return 0
-    return max(0, min(wait_ms, RETRY_AFTER_S_MAX * 1000))
+    """What `Retry-After` asks for, at most an hour; 0 for nonsense or the past."""
+    asked_s = None if value is None else retry_after.seconds_of(value, now_ms)
+    return 0 if asked_s is None else int(asked_s * 1000)

@@ -14,21 +14,7 @@ from mesh.kernel.limits import WEB_MARKUP_CHARS_MAX
 
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?![^T ])", re.ASCII)
 _BREAKS: Final = frozenset({"br", "p", "div", "li", "tr", "td", "h1", "h2", "h3", "h4", "h5", "h6"})
-
-_WITHIN: Final = r"""(?:[^>=]++|=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z))?+)*+"""
-"""A tag behind its name: only the values of attributes are quoted, and only there may a `>` be."""
-_TOKEN: Final = re.compile(
-    r"(?P<text>[^<]++|<(?![A-Za-z/!?]))"
-    r"|<!--(?:>|->|.*?(?:--!?>|\Z))"
-    rf"|<(?P<silent>script|style)(?![^\s/>]){_WITHIN}>(?:.*?(?=</(?P=silent)(?![^\s/>]))|.*)"
-    rf"|<(?:(?P<start>[A-Za-z][^\s/>]*+)|/[A-Za-z]){_WITHIN}(?:>|(?P<open>\Z))"
-    r"|<[/!?][^>]*+(?:>|\Z)",
-    re.DOTALL | re.IGNORECASE,
-)
-"""What HTML is made of: text, comments, what is silent with its content, tags, and what browsers
-take for comments."""
-_NUMBER_DIGITS: Final = 8
-_LONG_NUMBER: Final = re.compile(rf"&#(?P<digits>[0-9]{{{_NUMBER_DIGITS},}}+);?")
+_BREAK: Final = re.compile(rf"</?(?:{'|'.join(sorted(_BREAKS))})>")
 
 
 def date_of(value: object) -> str | None:
@@ -43,24 +29,11 @@ def date_of(value: object) -> str | None:
 
 
 def plain(markup: str) -> tuple[str, bool]:
-    """The text of a piece of HTML, and whether all of it was read.
+    """The text of a piece of HTML as a browser reads it, and whether all of it was read."""
+    import nh3  # here: a function starts without it
 
-    Each character is looked at once, whoever wrote it: what does not end, ends with the piece.
-    """
     if "<" not in markup and "&" not in markup:
         return markup, True
-    found = _TOKEN.finditer(markup[:WEB_MARKUP_CHARS_MAX])
-    return "".join(map(_text_of, found)), len(markup) <= WEB_MARKUP_CHARS_MAX
-
-
-def _text_of(token: re.Match[str]) -> str:
-    # What does not end is a sign of less, more likely than a tag.
-    if token["text"] is not None or token["open"] is not None:
-        return html.unescape(_LONG_NUMBER.sub(_shorter, token[0]))
-    return " " if token["start"] is not None and token["start"].lower() in _BREAKS else ""
-
-
-def _shorter(reference: re.Match[str]) -> str:
-    """A character by its number, in no more digits than a number is read with."""
-    digits = reference["digits"].lstrip("0")
-    return f"&#{digits or 0};" if len(digits) < _NUMBER_DIGITS else "\ufffd"
+    # What is left is text in its escaped form, and breaks in their shortest: `<p>` and `</p>`.
+    kept = nh3.clean(markup[:WEB_MARKUP_CHARS_MAX], tags=set(_BREAKS), attributes={})
+    return html.unescape(_BREAK.sub(" ", kept)), len(markup) <= WEB_MARKUP_CHARS_MAX
