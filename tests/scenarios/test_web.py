@@ -10,10 +10,18 @@ from typing import Any
 import httpx
 import pytest
 
+from infra import topology
 from infra.local.gateway import Response
-from mesh.engine.watch import InlineWatch
+from mesh.engine.watch import LOOK_EVERY_S, InlineWatch, OutOfTime
 from mesh.kernel.errors import Failed
-from mesh.kernel.limits import FRAME_BYTES_MAX
+from mesh.kernel.limits import (
+    AWS_ATTEMPTS,
+    AWS_CONNECT_S,
+    AWS_READ_S,
+    FRAME_BYTES_MAX,
+    PROBE_S,
+    PROVIDER_READ_S,
+)
 from mesh.models.contract import ModelAnswer, ModelRequest, ToolUse
 from mesh.records.agent import Agent
 from mesh.records.connection import Capability
@@ -28,6 +36,8 @@ from tests.fakes.web import KEY, PAGE, Connections, brave, provider_of, usual
 from tests.scenarios.test_tools import Scene
 
 OTHER_KEY = "k-of-the-agent-canary-0123456789abc"
+GATEWAY_S = 29
+"""How long API Gateway waits for a function's answer."""
 RUN_AGAIN_WITHIN_S = 15 * 60
 Meanwhile = Callable[["Web"], None]
 
@@ -500,3 +510,70 @@ def test_a_probe_that_the_tool_has_something_against_is_refused_before_it_is_adm
     assert refused.status == 422
     assert web.sent == []
     assert web.meters() == {}
+
+
+def test_a_probe_that_takes_too_long_is_told_before_the_gateway_gives_up() -> None:
+    web = Web().connect(capability=Capability.READ)
+
+    def slowly(call: Call) -> Reply:
+        web.system.clock.forward(PROBE_S + 1)
+        return usual(call)
+
+    web.answers = slowly
+    response = probe(web, web.agent, "web_fetch", url=PAGE)
+    probed = response.json()
+    assert (response.status, probed["observation_kind"]) == (200, "failed")
+    assert "What it says" not in probed["text"]
+    for told in ("was admitted", "22 s", "not waited for", "it was counted", "not made again"):
+        assert told in probed["text"]
+    assert (probed["sources"], probed["payer"]) == ([PAGE], "instance/firecrawl")
+    assert web.meters() == {"METER#read": 1, "METER#instance#read": 1}
+    run = admin(web.system).ok("GET", f"/api/runs/{probed['run_id']}")
+    assert (run["status"], run["reason"]) == ("failed", "failed")
+    assert [step["status"] for step in run["steps"]] == ["failed"]
+    assert len(web.sent) == 1
+
+
+class _Impatient(InlineWatch):
+    """Waits for no call, and says for how long it was asked to."""
+
+    asked: list[float]
+
+    def calls(self, works: Sequence[Callable[[], Any]], look: Any, within_s: float) -> list[Any]:
+        self.asked.append(within_s)
+        raise OutOfTime
+
+
+def test_a_probe_of_an_effect_that_is_not_waited_for_is_uncertain() -> None:
+    web = Web()
+    web.system.stack._watch = impatient = _Impatient(web.system.clock)
+    impatient.asked = []
+    probed = probe(web, web.agent, "note", name="hours", text="nine", version=0).json()
+    assert probed["observation_kind"] == "uncertain"
+    assert "may have been done, or not" in probed["text"]
+    run = admin(web.system).ok("GET", f"/api/runs/{probed['run_id']}")
+    assert [step["status"] for step in run["steps"]] == ["uncertain"]
+    assert all(0 < within_s <= PROBE_S for within_s in impatient.asked)
+
+
+@pytest.mark.behaviour("offers:poll", "offers:withheld")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_during_a_probe_withholds_its_result(change: str) -> None:
+    web = Web().connect()
+
+    def meanwhile(call: Call) -> Reply:
+        CHANGES[change](web)
+        return usual(call)
+
+    web.answers = meanwhile
+    probed = probe(web, web.agent, query="a").json()
+    assert probed["observation_kind"] == "revoked"
+    assert "withheld" in probed["text"]
+    assert web.meters()["METER#search"] == 1
+
+
+def test_a_probe_is_answered_while_its_function_and_the_gateway_still_wait() -> None:
+    function = topology.function("operator_tools")
+    looks = LOOK_EVERY_S + AWS_ATTEMPTS * (AWS_CONNECT_S + AWS_READ_S)
+    assert PROBE_S + looks + 2 < function.timeout_s <= GATEWAY_S
+    assert PROVIDER_READ_S > PROBE_S, "else nobody need be told of it"

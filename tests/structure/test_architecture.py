@@ -46,7 +46,7 @@ def test_what_cannot_happen_is_numbered_in_order() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/operating.md"])
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/operating.md", "docs/web-access.md"])
 def test_every_decision_that_a_page_leads_to_is_there(page: str) -> None:
     text = (ROOT / page).read_text()
     for name in re.findall(r"docs/decisions/[a-z-]+\.md", text):

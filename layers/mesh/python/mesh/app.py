@@ -150,7 +150,6 @@ def _turn_worker(ports: Ports) -> Handler:
     from mesh.engine.slots import Slots
     from mesh.engine.thinking import Thinking
     from mesh.engine.turn import TurnWorker
-    from mesh.engine.watch import ThreadWatch
     from mesh.kernel.limits import TURN_STOP_BEFORE_LIMIT_MS
     from mesh.models.registry import Models
     from mesh.outbox.commit import Commit
@@ -181,7 +180,7 @@ def _turn_worker(ports: Ports) -> Handler:
         table=ports.table,
         models=ports.models or models,
         gate=(ports.gate or gate_of)(parts),
-        watch=ports.watch or ThreadWatch(ports.clock),
+        watch=_watch(ports),
         budgets=budgets,
         clock=ports.clock,
         ids=ports.ids,
@@ -361,6 +360,12 @@ def _chore_worker(ports: Ports) -> Handler:
     return answer_doorbells(ChoreBell, work, ports.clock, log, CHORES_STOP_BEFORE_LIMIT_MS)
 
 
+def _watch(ports: Ports) -> Watch:
+    from mesh.engine.watch import ThreadWatch
+
+    return ports.watch or ThreadWatch(ports.clock)
+
+
 def _operator(resource: str) -> Callable[[Ports], Handler]:
     def builder(ports: Ports) -> Handler:
         from mesh.operator.api import build as build_operator
@@ -375,6 +380,7 @@ def _operator(resource: str) -> Callable[[Ports], Handler]:
             clock=ports.clock,
             ids=ports.ids,
             random=ports.random,
+            watch=partial(_watch, ports),
             settings=ports.settings,
             log=ports.log(f"operator_{resource}"),
         )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from mesh.engine import endings
 from mesh.engine.contract import HandOver, Holding, Materials, Revoked
 from mesh.engine.ledger import Ledger
 from mesh.engine.watch import OutOfTime, Watch
@@ -19,7 +19,7 @@ from mesh.kernel.clock import Clock
 from mesh.kernel.errors import Failed
 from mesh.kernel.limits import OBSERVATION_BYTES_MAX, TOOL_CALL_S_MAX
 from mesh.kernel.text import bounded
-from mesh.records.run import Asked, Step, StepKind, StepStatus
+from mesh.records.run import Asked, Step, StepKind
 from mesh.tools.admission import Demand, demands
 from mesh.tools.arguments import problems
 from mesh.tools.contract import Call, Observation, ObservationKind, Replay
@@ -33,42 +33,6 @@ nothing."""
 
 def _no(kind: ObservationKind, text: str) -> Observation:
     return Observation(kind=kind, text=text)
-
-
-_REVOKED_AFTER: Final = _no(
-    ObservationKind.REVOKED,
-    "what this tool was offered on changed while it was called, so what came of it is withheld",
-)
-_CANCELLED: Final = _no(
-    ObservationKind.REVOKED,
-    "what a call that was made at the same time rests on changed, so this one was cancelled with "
-    "it",
-)
-_TOO_LONG: Final = _no(ObservationKind.FAILED, "the tool took too long, and was not waited for")
-_UNKNOWN: Final = _no(
-    ObservationKind.UNCERTAIN,
-    "the call was not waited for to its end: it may have been done, or not, and it is not done "
-    "again",
-)
-_UNCERTAIN_REVOKED: Final = _no(
-    ObservationKind.UNCERTAIN,
-    "what this tool was offered on changed while it was called: it may have been done, or not, and "
-    "it is not done again",
-)
-
-
-_COUNTED: Final = "; it was counted when it was admitted, and is not made again by itself"
-
-
-def _not_waited_for(replay: Replay, told: Observation) -> Observation:
-    """What is told of a call that nobody waits for any more."""
-    match replay:
-        case Replay.EFFECT:
-            return _UNKNOWN
-        case Replay.METERED:
-            return replace(told, text=told.text + _COUNTED)
-        case Replay.OBSERVE:
-            return told
 
 
 class Calls:
@@ -189,10 +153,10 @@ class Calls:
         try:
             return list(self._watch.calls(works, look, TOOL_CALL_S_MAX))
         except Revoked:
-            told = _CANCELLED
+            told = endings.CANCELLED
         except OutOfTime:
-            told = _TOO_LONG
-        return [_not_waited_for(offer.definition.replay, told) for offer in offers]
+            told = endings.TOO_LONG
+        return [endings.not_waited_for(offer.definition.replay, told) for offer in offers]
 
     def _made(self, step: Step, offer: Offer) -> Observation | Failed:
         call = Call(
@@ -213,16 +177,10 @@ class Calls:
     def _observed(self, step: Step, offer: Offer, observation: Observation) -> Step:
         """The end of a call's step. What came in a race with a revocation is withheld."""
         if not self._gate.stand(self._of.agent.agent_id, [offer]):
-            effect = offer.definition.replay is Replay.EFFECT
-            observation = _UNCERTAIN_REVOKED if effect else _REVOKED_AFTER
-        status = {
-            ObservationKind.RESULT: StepStatus.COMPLETED,
-            ObservationKind.REVOKED: StepStatus.REFUSED,
-            ObservationKind.UNCERTAIN: StepStatus.UNCERTAIN,
-        }.get(observation.kind, StepStatus.FAILED)
+            observation = endings.withheld(offer.definition.replay)
         return self._ledger.observe(
             step,
-            status,
+            endings.status_of(observation.kind),
             self._clock.now_ms(),
             observation,
             bounded(observation.text, OBSERVATION_BYTES_MAX),

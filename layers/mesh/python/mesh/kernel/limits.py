@@ -121,6 +121,10 @@ below the 400 KB that an item may have."""
 MODEL_CALL_MARGIN_S: Final = 5.0
 """So much longer than its time-out a model call is waited for: a connector keeps its own."""
 TOOL_CALL_S_MAX: Final = 60.0
+PROBE_S: Final = 22.0
+"""So long an operator's probe waits for its call, counted from its request: then time is left to
+write down what it came to, before the 29 s are over that the gateway waits for an answer. A page
+may take longer to read."""
 FINISH_RESERVE_S: Final = 45.0
 """So much of a run's time is kept for its last model call."""
 OBSERVATION_BYTES_MAX: Final = 64 * 1024

@@ -19,6 +19,7 @@ from mesh.storage.table import Table
 
 if TYPE_CHECKING:
     from mesh.control.instance_key import InstanceKeys
+    from mesh.engine.watch import Watch
     from mesh.security.egress.contract import Egress
     from mesh.storage.kms import KmsWrapper
 
@@ -36,5 +37,7 @@ class OperatorDeps:
     random: Random
     egress: Callable[[], Egress]
     """Makes the way out; asked by the functions that judge or call an address."""
+    watch: Callable[[], Watch]
+    """Makes what waits for a call of a tool; asked by the function that makes one."""
     settings: Settings
     log: Log

@@ -121,6 +121,7 @@ class ControlPlane:
             deps.ids,
             audit=self.audit,
             gate=self.gate,
+            watch=deps.watch(),
             kept_days=deps.settings.messages_kept_days,
         )
 

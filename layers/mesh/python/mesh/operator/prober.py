@@ -3,22 +3,26 @@ cause.
 
 Refuses what the gate refuses, and to keep what the call brought back: the operator has it, and no
 deletion of a conversation would find it here. The run is written down as one that was cut short
-before the call is made, and as what it came to after it: so whatever dies, it is told truly.
+before the call is made, and as what it came to after it: so whatever dies, it is told truly. A call
+that would outlast the gateway's patience is not waited for, and told as just that.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from mesh.control.audit import AuditTrail, Cause, Deed
+from mesh.engine.endings import not_waited_for, status_of, withheld
+from mesh.engine.watch import OutOfTime, Watch
 from mesh.kernel.clock import DAY_MS, Clock, rfc3339
 from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid, MeshError, Refused
 from mesh.kernel.ids import Ids
-from mesh.kernel.limits import OBSERVATION_BYTES_MAX
+from mesh.kernel.limits import OBSERVATION_BYTES_MAX, PROBE_S
 from mesh.kernel.text import bounded
 from mesh.records.agent import Agent
 from mesh.records.run import RunStatus, Step, StepKind, StepStatus, Story
@@ -34,19 +38,37 @@ from mesh.tools.offers import Offer, offering_of
 VERDICT: Final = "probe"
 """What stands for the gate's verdict on a message, where there was none."""
 _CUT_SHORT: Final = "cut_short"
+_TOO_LONG: Final = Observation(
+    kind=ObservationKind.FAILED,
+    text=f"the call was admitted, and took longer than the {PROBE_S:.0f} s that a probe has: it was"
+    " not waited for",
+)
+
+
+class _Changed(Exception):
+    """What the call rests on was changed."""
 
 
 class Prober:
     """Probes tools."""
 
     def __init__(
-        self, table: Table, clock: Clock, ids: Ids, *, audit: AuditTrail, gate: Gate, kept_days: int
+        self,
+        table: Table,
+        clock: Clock,
+        ids: Ids,
+        *,
+        audit: AuditTrail,
+        gate: Gate,
+        watch: Watch,
+        kept_days: int,
     ) -> None:
         self._table = table
         self._clock = clock
         self._ids = ids
         self._audit = audit
         self._gate = gate
+        self._watch = watch
         self._kept_days = kept_days
 
     def probe(
@@ -63,6 +85,7 @@ class Prober:
         Raises Invalid for arguments that do not fit, Conflict `state_conflict` where the tool is
         not offered, Failed.
         """
+        until = self._clock.monotonic() + PROBE_S
         wrong = problems(definition.input_schema, arguments)
         if wrong:
             raise _misfit(wrong)
@@ -82,12 +105,7 @@ class Prober:
             conversation_id=None,
             grant=offer.grant,
         )
-        observation = self._gate.make(offer, arguments, call)
-        if not self._gate.stand(agent.agent_id, [offer]):
-            observation = Observation(
-                kind=ObservationKind.REVOKED,
-                text="what the tool is offered on changed meanwhile, so its result is withheld",
-            )
+        observation = self._called(offer, arguments, call, until)
         ended = self._end(story, step, observation)
         return {
             "run_id": call.run_id,
@@ -101,6 +119,29 @@ class Prober:
             "started_at": rfc3339(step.started_at),
             "ended_at": rfc3339(ended),
         }
+
+    def _called(
+        self, offer: Offer, arguments: Mapping[str, Any], call: Call, until: float
+    ) -> Observation:
+        """What the admitted call came to, or what is told where it is not waited for, or withheld.
+
+        What it rests on is looked at each second meanwhile, as in a run. Raises Failed.
+        """
+        replay = offer.definition.replay
+
+        def look() -> None:
+            if not self._gate.stand(call.agent_id, [offer]):
+                raise _Changed
+
+        work = partial(self._gate.make, offer, arguments, call)
+        within_s = until - self._clock.monotonic()
+        try:
+            (observation,) = self._watch.calls([work], look, within_s)
+        except OutOfTime:
+            observation = not_waited_for(replay, _TOO_LONG)
+        except _Changed:
+            return withheld(replay)
+        return observation if self._gate.stand(call.agent_id, [offer]) else withheld(replay)
 
     def _begin(
         self,
@@ -173,14 +214,13 @@ class Prober:
         """Writes what the call came to; when that was (Unix ms)."""
         now = self._clock.now_ms()
         good = observation.kind is ObservationKind.RESULT
-        status = StepStatus.COMPLETED if good else StepStatus.FAILED
         self._table.transact_settled(
             lambda: [
                 update(
                     keys.step(story.story, 1),
                     "SET #status = :status, #ended_at = :now, #observation_kind = :kind,"
                     " #provenance = :provenance, #sources = :sources",
-                    status=status.value,
+                    status=status_of(observation.kind).value,
                     now=now,
                     kind=observation.kind.value,
                     provenance=dict(observation.provenance) or (step.provenance or {}),

@@ -84,7 +84,8 @@ def probe(
 ) -> int:
     """Call a tool once, without a model. It is a run of its own, metered and audited.
 
-    Exit 1 when the call did not come to a result.
+    It waits for the call for 22 seconds at most: one that takes longer counts, and is told as
+    failed or uncertain. Exit 1 when the call did not come to a result.
     """
     body: dict[str, Any] = {"arguments": _object(read_text(arguments))}
     if install_id is not None:
