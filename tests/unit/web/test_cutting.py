@@ -279,11 +279,18 @@ def test_a_search_that_found_nothing_says_so() -> None:
     assert search_observation([]) == ('{"results": []}', ())
 
 
-def test_what_is_no_url_of_the_web_is_no_result() -> None:
+def test_what_is_no_url_of_the_web_is_no_result_and_is_counted() -> None:
     urls = ["", "javascript:alert(1)", "https://a b/", "goats.example", URL + "x" * URL_CHARS_MAX]
     found = told_of(*(Hit(url, "t", "e") for url in [*urls, URL, *urls]))
     assert [(each["rank"], each["url"]) for each in found["results"]] == [(1, URL)]
-    assert found.keys() == {"results"}
+    assert found["left_out"] == 2 * len(urls)
+
+
+@pytest.mark.parametrize("host", ["a_b.example", "ab--c.example", "a-.example", "b.example:8443"])
+def test_a_host_that_is_spelled_as_none_should_be_is_found_as_any(host: str) -> None:
+    found = told_of(Hit(f"https://{host}/x", "t", "e"))
+    assert [each["url"] for each in found["results"]] == [f"https://{host}/x"]
+    assert "left_out" not in found
 
 
 @pytest.mark.behaviour("search:truncated-mark")

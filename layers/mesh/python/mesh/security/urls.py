@@ -226,9 +226,10 @@ def judge_page(url: str) -> Target | Refusal:
 
 
 def is_page_url(url: str) -> bool:
-    """Whether `url` names something on the web: http or https, and a host."""
+    """Whether `url` names something on the web: http or https, and a host, also one that is
+    spelled as no host name should be."""
     parts = parse(url)
-    return isinstance(parts, Parts) and parts.scheme in _DEFAULT_PORTS and parts.host is not None
+    return isinstance(parts, Parts) and parts.scheme in _DEFAULT_PORTS
 
 
 def query_of(parameters: Iterable[tuple[str, str]]) -> str:

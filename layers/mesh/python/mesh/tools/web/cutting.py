@@ -70,15 +70,17 @@ def search_observation(hits: Sequence[Hit]) -> tuple[str, tuple[str, ...]]:
     """What a model is told of a search, of a size of at most SEARCH_OBSERVATION_BYTES_MAX; and the
     URLs in it.
 
-    A result whose address is no URL of the web, or too long for one, is no result. The last ones
-    are left out, and counted, only where URLs and titles alone do not fit.
+    A result whose address is no URL of the web, or too long for one, is left out, and counted. So
+    are the last ones, where URLs and titles alone do not fit.
     """
     kept = [hit for hit in hits if is_page_url(hit.url)]
     told = [_told(rank, hit) for rank, hit in enumerate(kept, start=1)]
     found: dict[str, Any] = {"results": told}
+    if len(told) < len(hits):
+        found["left_out"] = len(hits) - len(told)
     while size_of(found) > SEARCH_OBSERVATION_BYTES_MAX:
         told.pop()
-        found["left_out"] = len(kept) - len(told)
+        found["left_out"] = len(hits) - len(told)
     kept = kept[: len(told)]
     room = SEARCH_OBSERVATION_BYTES_MAX - size_of(found) + len(kept) * size_of("")
     longest = (cut(hit.excerpt, WEB_EXCERPT_BYTES_MAX, room)[0] for hit in kept)
