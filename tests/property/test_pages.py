@@ -10,7 +10,8 @@ from hypothesis import example, given, strategies as st
 
 from mesh.kernel.limits import URL_CHARS_MAX
 from mesh.security.addresses import judge
-from mesh.security.urls import Reason, Refusal, Target, is_page_url, judge_page, query_of
+from mesh.security.pages import is_page_url, judge_page
+from mesh.security.urls import Reason, Refusal, Target, query_of
 from tests.property.test_addresses import embeddings, spellings
 
 PLAIN = """http https : // / ? # @ . .. %2e %2F %00 %zz & = [ ] [::1] [::ffff:8.8.8.8] \\ 443 80

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from mesh.kernel.limits import URL_CHARS_MAX
-from mesh.security.urls import Reason, Refusal, Target, is_page_url, judge_page, query_of
+from mesh.security.pages import is_page_url, judge_page
+from mesh.security.urls import Reason, Refusal, Target, query_of
 
 NAME = "https://goats.example/"
 V6 = "https://[2001:4860:4860::8888]/"

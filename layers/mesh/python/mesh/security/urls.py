@@ -21,29 +21,15 @@ import idna
 
 from mesh.kernel.errors import FieldProblem, Invalid
 from mesh.kernel.limits import URL_CHARS_MAX
-from mesh.security.addresses import canonical, embeds_v4, judge, parse_address
+from mesh.security.addresses import canonical, judge, parse_address
 
 HTTPS_PORT: Final = 443
-_DEFAULT_PORTS: Final = {"https": HTTPS_PORT, "http": 80}
+DEFAULT_PORTS: Final = {"https": HTTPS_PORT, "http": 80}
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _AUTHORITY_END = re.compile(r"[/?#]")
 _PORT = re.compile(r"[0-9]{0,5}\Z")
 _HOST_CHARS_MAX: Final = 253
-
-_LOCAL_ENDINGS: Final = (
-    ".localhost",  # RFC 6761, as is `test`
-    ".localdomain",
-    ".test",
-    ".local",  # multicast DNS, RFC 6762
-    ".home.arpa",  # RFC 8375
-    ".internal",  # set apart by ICANN; clouds name their metadata services below it
-    ".intranet",  # what follows is set apart by nobody, and in use behind many a router
-    ".private",
-    ".corp",
-    ".home",
-    ".lan",
-)
 
 
 class Reason(StrEnum):
@@ -85,7 +71,7 @@ class Target:
     def authority(self) -> str:
         """What the Host header says: the port only when it is not the scheme's own."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _DEFAULT_PORTS.get(self.scheme) else f"{host}:{self.port}"
+        return host if self.port == DEFAULT_PORTS.get(self.scheme) else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -191,47 +177,6 @@ def judge_url(
     return target
 
 
-def judge_page(url: str) -> Target | Refusal:
-    """The public page that `url` names, or the first reason against having it opened by somebody
-    else. What is handed on is the target's own spelling, without the fragment, which no server
-    sees.
-
-    Hosts that are local by their name are those of one label and those below `_LOCAL_ENDINGS`. An
-    address is taken only as it is usually written. No name is resolved: where one leads to, the
-    provider finds out, at another time and place. Seed 001, "Public page reading". The details
-    name the rule, and nothing of the URL.
-    """
-    parts = parse(url)
-    if isinstance(parts, Refusal) and parts.reason is not Reason.SCHEME:
-        return parts
-    if isinstance(parts, Refusal) or parts.scheme not in _DEFAULT_PORTS:
-        return Refusal(Reason.SCHEME, "a public page has a URL with http:// or https://")
-    if parts.userinfo:
-        return Refusal(Reason.USERINFO, "a user or password in the URL")
-    target = target_of(parts)
-    if target is None:
-        return Refusal(Reason.HOST, "the host is neither a name nor an address")
-    if target.port != _DEFAULT_PORTS[target.scheme]:
-        return Refusal(Reason.PORT, "a port other than the scheme's own")
-    if target.address is not None:
-        if not parts.plain or embeds_v4(target.address):
-            return Refusal(Reason.ADDRESS, "an address that is not written as one is ambiguous")
-        if judge(target.address) is not None:
-            return Refusal(Reason.ADDRESS, "the address is private or reserved")
-    elif _is_local(target.host):
-        return Refusal(Reason.HOST, "the host is a local one")
-    if len(target.url) > URL_CHARS_MAX:
-        return Refusal(Reason.MALFORMED, "too long once it is encoded")
-    return target
-
-
-def is_page_url(url: str) -> bool:
-    """Whether `url` names something on the web: http or https, and a host, also one that is
-    spelled as no host name should be."""
-    parts = parse(url)
-    return isinstance(parts, Parts) and parts.scheme in _DEFAULT_PORTS
-
-
 def query_of(parameters: Iterable[tuple[str, str]]) -> str:
     """A query of these parameters, percent-encoded; raises ValueError for half a surrogate pair."""
     return urlencode(list(parameters), quote_via=quote, safe="")
@@ -260,7 +205,7 @@ def judge_allowed(target: Target, allow: Iterable[Allowlist]) -> Refusal | None:
 
 def target_of(parts: Parts) -> Target | None:
     """The target of parts whose host could be read; None when it could not."""
-    port = _DEFAULT_PORTS.get(parts.scheme) if parts.port is None else parts.port
+    port = DEFAULT_PORTS.get(parts.scheme) if parts.port is None else parts.port
     if parts.host is None or port is None:
         return None
     return Target(parts.scheme, parts.host, port, parts.path, parts.address)
@@ -271,11 +216,6 @@ def is_local_name(host: str) -> bool:
     return host == "localhost" or host.endswith(".localhost")
 
 
-def _is_local(host: str) -> bool:
-    """Whether a name is of one label, or below an ending that no public name has."""
-    return "." not in host or f".{host}".endswith(_LOCAL_ENDINGS)
-
-
 def parse(url: str, chars_max: int = URL_CHARS_MAX) -> Parts | Refusal:
     """`url` taken apart; refused only when it is malformed, or has no scheme at all."""
     if not url or len(url) > chars_max or any(map(_is_unsafe, url)):
@@ -283,7 +223,7 @@ def parse(url: str, chars_max: int = URL_CHARS_MAX) -> Parts | Refusal:
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""
     rest = url[match.end() :] if match else url
-    web = scheme in _DEFAULT_PORTS
+    web = scheme in DEFAULT_PORTS
     if not rest.startswith("//"):
         if web:
             return Refusal(Reason.MALFORMED, "no // after the scheme")

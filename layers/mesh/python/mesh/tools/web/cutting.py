@@ -17,8 +17,8 @@ from mesh.kernel.limits import (
     WEB_EXCERPT_BYTES_MAX,
     WEB_TITLE_BYTES_MAX,
 )
+from mesh.security.pages import is_page_url
 from mesh.security.untrusted import shown
-from mesh.security.urls import is_page_url
 from mesh.tools.web.contract import Hit, Page
 
 _MORE: Final = "…"

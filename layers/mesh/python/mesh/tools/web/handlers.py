@@ -15,7 +15,7 @@ from mesh.kernel.clock import rfc3339
 from mesh.kernel.errors import Failed
 from mesh.kernel.limits import PAGE_BYTES_DEFAULT, WEB_QUERY_BYTES_MAX, WEB_RESULTS_DEFAULT
 from mesh.records.connection import Grant, Provider
-from mesh.security import urls
+from mesh.security import pages
 from mesh.security.urls import Refusal
 from mesh.tools.contract import (
     Call,
@@ -87,14 +87,14 @@ class _Fetch:
 
     def judge(self, arguments: Mapping[str, Any], grant: Grant | None) -> str | None:
         """See `Judging`."""
-        judged = urls.judge_page(str(arguments["url"]))
+        judged = pages.judge_page(str(arguments["url"]))
         if isinstance(judged, Refusal):
             return f"url: {judged.reason.value}: {judged.detail}"
         return _against(grant)
 
     def sources(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
         """The page, as it is asked for."""
-        judged = urls.judge_page(str(arguments["url"]))
+        judged = pages.judge_page(str(arguments["url"]))
         return () if isinstance(judged, Refusal) else (judged.url,)
 
     def __call__(self, arguments: Mapping[str, Any], call: Call) -> Observation:
