@@ -69,12 +69,18 @@ def test_a_key_is_forgotten_with_the_capability_and_no_connection_stays_on_witho
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_forgetting_what_is_not_kept_is_no_error_and_what_is_kept_of_others_stays(
+def test_what_is_not_kept_is_not_forgotten_and_what_is_on_stays_on(
     instance: WebInstance, base: str
 ) -> None:
-    instance.connect(base)
-    shown = instance.put(base, mode="disabled", provider="perplexity", clear_key=True)
-    assert (shown["available"], kept(shown)) == (False, ["brave"])
+    before = instance.connect(base)
+    absent = {"mode": "disabled", "provider": "perplexity", "clear_key": True, "version": 1}
+    (problem,) = instance.problems(base, **absent).values()
+    assert "no key of Perplexity Search is kept here" in problem
+    assert instance.get(base) == before
+    shown = instance.put(base, mode="disabled", provider="brave", clear_key=True)
+    again = {"mode": "disabled", "provider": "brave", "clear_key": True, "version": 2}
+    assert list(instance.problems(base, **again)) == ["clear_key"]
+    assert instance.get(base) == shown
 
 
 @pytest.mark.behaviour("operator:disabled-mode", "web:disabled-row")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -304,6 +305,48 @@ def test_forgetting_an_unused_key_of_an_agent_says_how_it_follows_the_instance_a
     assert mesh.get(agent="ada")["kept_keys"] == []
     mesh.ok("inherit search --agent ada")
     assert mesh.opened() == KEY
+
+
+def test_nothing_is_turned_off_for_a_key_that_is_not_kept_or_not_in_use(mesh: Terminal) -> None:
+    mesh.ok("set search --provider brave --key-stdin", KEY)
+    before = mesh.get()
+    err = mesh.fails("forget search --provider perplexity")
+    assert "no key of perplexity is kept for the instance; there is one of brave" in err
+    assert "nothing to forget" in mesh.fails("forget search --agent ada --provider brave")
+    mesh.ok("set search --provider perplexity --key-stdin", OTHER)
+    mesh.ok("set search --provider brave")
+    err = " ".join(mesh.fails("forget search --provider perplexity").split())
+    assert "search goes by brave" in err
+    assert "mesh web disable search, then this command again" in err
+    shown = mesh.get()
+    assert (shown["available"], shown["effective_provider"]) == (True, "brave")
+    assert before["available"]
+    mesh.ok("disable search")
+    mesh.ok("forget search --provider perplexity")
+    mesh.ok("set search --provider brave")
+    assert [each["provider"] for each in mesh.get()["kept_keys"]] == ["brave"]
+
+
+def test_what_is_off_shows_which_provider_would_be_turned_on_again(mesh: Terminal) -> None:
+    mesh.ok("set search --provider perplexity --key-stdin", KEY)
+    out = mesh.ok("disable search")
+    assert re.search(r"provider +perplexity", out)
+    assert "mesh web set search --provider perplexity" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("set search --provider=", "--provider takes a name"),
+        ("set read --config account_id=a --config account_id=b", "account_id is given twice"),
+    ],
+)
+def test_an_option_that_says_nothing_or_two_things_changes_nothing(
+    mesh: Terminal, line: str, told: str
+) -> None:
+    mesh.ok("set search --provider brave --key-stdin", KEY)
+    assert told in mesh.fails(line, 2)
+    assert mesh.get()["settings"]["version"] == 1
 
 
 def test_of_several_keys_the_one_to_forget_is_named(mesh: Terminal) -> None:

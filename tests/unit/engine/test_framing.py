@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from mesh.engine.framing import Frames
 from mesh.kernel.limits import FRAMED_TEXT_BYTES_MAX
 from mesh.kernel.text import CUT, bounded
+from mesh.security.untrusted import shown
 from tests.fakes.time import SeededRandom
 
 OPENING = re.compile(r"\[\[mesh:([0-9a-f]{16}) [a-z]+[^\]]*\]\]\n")
@@ -52,6 +53,20 @@ def test_a_forged_marker_is_broken_up(text: str) -> None:
     shown = inside(frames, text)
     assert re.search(r"\[\s*\[\s*/?\s*\w{3,6}[\s:]", shown) is None
     assert "\\" in shown
+
+
+@pytest.mark.parametrize("open_", ["[[", "[ [/", "[[[[", "["])
+@pytest.mark.parametrize("blank", [" ", "\n", "\t", "\u3000", " \n"])
+def test_a_long_row_of_blanks_is_read_once(open_: str, blank: str) -> None:
+    """By a pattern that goes back over it, it would take hours."""
+    text = open_ + blank * 500_000 + "!"
+    assert shown(text) == text
+
+
+def test_a_number_in_a_text_makes_it_no_longer() -> None:
+    frames = Frames(SeededRandom())
+    text = nonce_of(frames) * 100
+    assert len(inside(frames, text)) <= len(text)
 
 
 @given(st.text(max_size=300))

@@ -443,13 +443,33 @@ def test_success_is_told_by_true_alone(read: Api, wrong: Any) -> None:
     assert read.fails().kind in (K.MALFORMED, K.UNAVAILABLE)
 
 
-@pytest.mark.parametrize("wrong", ["404", 404.0, True, None, 1e308, -1, 99], ids=str)
+@pytest.mark.behaviour("fetch:failures")
+@pytest.mark.parametrize("name", ["firecrawl", "cloudflare"])
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [("404", 404), (404.0, 404), (600, 600), (999, 999), (1e308, 999), ("0999", 999)],
+    ids=str,
+)
+def test_an_error_of_a_page_is_one_however_it_is_written(name: str, told: Any, status: int) -> None:
+    api = Api(name)
+    good = api.good()
+    if name == "firecrawl":
+        good["data"]["metadata"]["statusCode"] = told
+    else:
+        good["meta"] = {"status": told, "title": "T"}
+    api.server.says(good)
+    failure = api.fails()
+    api.close()
+    assert (outcome(failure), failure.page_status) == ((PAGE, K.HTTP_ERROR), status)
+
+
+@pytest.mark.parametrize("wrong", [True, None, -1, 99, "", "4a4", "4" * 5000, "\u0664", [404]])
 def test_a_status_of_the_page_that_is_none_does_not_hurt(wrong: Any) -> None:
     api = Api("firecrawl")
     api.server.says(api.module.page("https://goats.example/", metadata={"statusCode": wrong}))
     found = api.came_to()
     api.close()
-    assert not isinstance(found, ProviderFailure) or found.kind in (K.HTTP_ERROR, K.MALFORMED)
+    assert not isinstance(found, ProviderFailure)
 
 
 def test_a_byte_order_mark_is_no_trap(api: Api) -> None:

@@ -77,6 +77,12 @@ SHUT: dict[str, Callable[[Bench], object]] = {
     "forgotten": lambda b: b.change("brave", blob=None, wrapped=None),
     "half forgotten": lambda b: b.change("brave", wrapped=None),
     "another version": lambda b: b.connections.rotate(INSTANCE, "brave", OTHER),
+    "disabled meanwhile": lambda b: b.connections.disable(INSTANCE),
+    "opted out meanwhile": lambda b: b.connections.disable(AGENT),
+    "another provider meanwhile": lambda b: b.connections.connect(
+        INSTANCE, provider="perplexity", key=OTHER
+    ),
+    "other limits meanwhile": lambda b: b.connections.connect(INSTANCE, key=None, per_run=1),
     "the same under another version": lambda b: b.change("brave", version=2),
     "damaged at its end": lambda b: b.change("brave", blob=flipped(b.row("brave")["blob"])),
     "damaged at its nonce": lambda b: b.change("brave", blob=flipped(b.row("brave")["blob"], 3)),

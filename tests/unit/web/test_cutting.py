@@ -20,7 +20,7 @@ from mesh.kernel.limits import (
     WEB_TITLE_BYTES_MAX,
 )
 from mesh.security.untrusted import shown
-from mesh.tools.web.contract import Hit, Page
+from mesh.tools.web.contract import FailureKind, Hit, Page, ProviderFailure, Stage
 from mesh.tools.web.cutting import cut, is_blank, page_observation, search_observation, size_of
 
 URL = "https://goats.example/"
@@ -136,13 +136,10 @@ def test_what_is_one_character_and_larger_than_everything_is_left_out_whole() ->
     for giant in giants:
         assert cut(giant, PAGE_BYTES_MAX, ROOM) == ("", True)
         assert cut("b\n" + giant, PAGE_BYTES_MAX, ROOM) == ("b\n", True)
-        assert page_of(Page(giant, giant)) == {
-            "requested_url": URL,
-            "title": "…",
-            "content": "",
-            "retrieved_at": AT,
-            "truncated": True,
-        }
+        assert page_of(Page("b", giant))["title"] == "…"
+        with pytest.raises(ProviderFailure) as failure:
+            page_of(Page(giant))
+        assert (failure.value.stage, failure.value.kind) == (Stage.PAGE, FailureKind.TOO_LARGE)
         (result,) = told_of(Hit(URL, giant, giant))["results"]
         assert (result["title"], result["excerpt"], result["truncated"]) == ("…", "", True)
 
@@ -227,6 +224,10 @@ def test_a_page_is_told_with_its_address_its_time_and_that_it_is_whole() -> None
 def test_content_has_as_many_bytes_as_are_asked_for_at_most(most: int, one: str) -> None:
     width = len(one.encode())
     fits = most // width
+    if fits == 0:
+        with pytest.raises(ProviderFailure, match="page: too_large"):
+            page_of(Page(one), most)
+        return
     assert page_of(Page(one * fits + one), most)["content"] == one * fits
     whole = page_of(Page(one * fits), most)
     assert (whole["content"], whole["truncated"]) == (one * fits, False)

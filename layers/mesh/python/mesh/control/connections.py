@@ -175,16 +175,20 @@ def _at(key: Key, version: int) -> Write:
 def open_provider_key(
     table: Table, wrapper: KeyWrapper, agent_id: str, grant: Grant, kept_for: str
 ) -> str | None:
-    """The grant's key in the clear, for the one request; None where it is another by now.
+    """The grant's key in the clear, for the one request; None where it is another by now, or the
+    grant no longer stands: so nothing is sent on a connection that was changed before its key was
+    read.
 
     `kept_for` is the provider and the origin that the request goes to. Raises Failed
     (`secret_unopenable` for a row that was moved, damaged or saved for another origin,
     `unavailable` where the table or KMS cannot be reached).
     """
     owner_id = owner_id_of(grant.source, agent_id)
-    item = table.get(keys.provider_key(owner_id, grant.provider))
-    row = None if item is None else record_of(item, SealedValue)
-    if row is None or row.wrapped is None or row.blob is None or row.version != grant.key_version:
+    rows = table.get_many(rows_of(agent_id, grant))
+    if not stands(agent_id, grant, rows):
+        return None
+    row = record_of(rows[keys.provider_key(owner_id, grant.provider)], SealedValue)
+    if row.wrapped is None or row.blob is None:
         return None
     # By where the key goes, never by what its row says: a row that was moved stays shut.
     context = provider_key_context(owner_id, kept_for, row.version)

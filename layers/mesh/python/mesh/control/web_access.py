@@ -185,7 +185,8 @@ class WebAccess:
         """The row stays without the key, so that no version ever names two keys."""
         key = keys.provider_key(owner.owner_id, provider.name)
         if old is None or not old.present:
-            return [check(key, "attribute_not_exists(#blob)")]
+            problem = f"there is none to forget: no key of {provider.title} is kept here"
+            raise refused(FieldProblem("clear_key", problem))
         now = self._clock.now_ms()
         gone = SealedValue(name="", version=old.version, created_at=now, updated_at=now)
         deed = _key_deed(owner, provider, "delete", old, None)

@@ -54,7 +54,9 @@ def not_waited_for(replay: Replay, told: Observation) -> Observation:
 
 def withheld(replay: Replay) -> Observation:
     """What is told in place of what came in a race with a change of its offer."""
-    return _UNCERTAIN_REVOKED if replay is Replay.EFFECT else _REVOKED_AFTER
+    if replay is Replay.EFFECT:
+        return _UNCERTAIN_REVOKED
+    return not_waited_for(replay, _REVOKED_AFTER)
 
 
 def status_of(kind: ObservationKind) -> StepStatus:

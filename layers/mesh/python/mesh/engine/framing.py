@@ -11,18 +11,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from mesh.kernel.ids import Random
 from mesh.kernel.limits import FRAME_LABEL_CHARACTERS_MAX, FRAMED_TEXT_BYTES_MAX
 from mesh.kernel.text import bounded
 from mesh.security.untrusted import shown
 
+_NUMBER_BYTES: Final = 8
+_NUMBER_WAS: Final = "[number removed]"
+"""No longer than the number: who bounded a text before need not ask whether it holds one."""
+
 
 class Frames:
     """Frames texts with one nonce. One a run and lease."""
 
     def __init__(self, random: Random) -> None:
-        self._nonce = random.bytes(8).hex()
+        self._nonce = random.bytes(_NUMBER_BYTES).hex()
         self._number = re.compile(self._nonce, re.IGNORECASE)
 
     @property
@@ -55,4 +60,4 @@ class Frames:
         return json.dumps(self._harmless(short), ensure_ascii=False).replace("]", "\\u005d")
 
     def _harmless(self, text: str) -> str:
-        return self._number.sub("[a marker's number was here]", shown(text))
+        return self._number.sub(_NUMBER_WAS, shown(text))

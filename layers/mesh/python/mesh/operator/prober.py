@@ -29,7 +29,7 @@ from mesh.records.run import RunStatus, Step, StepKind, StepStatus, Story
 from mesh.storage import keys
 from mesh.storage.table import Cancelled, Table, Why
 from mesh.storage.writes import put, update
-from mesh.tools.admission import demands
+from mesh.tools.admission import Demand, demands
 from mesh.tools.arguments import problems
 from mesh.tools.contract import Call, Definition, Observation, ObservationKind, provenance_of
 from mesh.tools.gate import Gate
@@ -206,7 +206,7 @@ class Prober:
         except Cancelled as cancelled:
             for demand, reason in zip(asks, cancelled.reasons[len(writes) :], strict=False):
                 if reason.why is Why.CONDITION:
-                    raise _not_admitted(demand.otherwise) from None
+                    raise _not_admitted(demand) from None
             raise Failed("unavailable", "the agent's rows are contended; try again") from None
         return story, step
 
@@ -244,9 +244,9 @@ def _misfit(problems_found: Sequence[str]) -> Invalid:
     return Invalid("invalid_request", "the arguments do not fit the tool", fields)
 
 
-def _not_admitted(observation: Observation) -> MeshError:
-    if observation.kind is ObservationKind.LIMITED:
-        return Refused("rate_limited", observation.text, retry_after_s=60)
+def _not_admitted(demand: Demand) -> MeshError:
+    if demand.otherwise.kind is ObservationKind.LIMITED:
+        return Refused("rate_limited", demand.otherwise.text, retry_after_s=demand.retry_after_s)
     return _not_offered("changed")
 
 

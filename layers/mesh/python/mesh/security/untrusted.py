@@ -18,8 +18,9 @@ _HIDDEN: Final = re.compile(
     f"|[{_JOINERS}](?=[\x00-\x7f])|(?<=[\x00-\x7f])[{_JOINERS}]"
 )
 _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-# The word of a marker may be written with letters of another script, so any short word counts.
-_LOOKS_LIKE_A_MARKER: Final = re.compile(r"\[(?=\s*\[\s*/?\s*[^\W\d_]{3,6}[\s:])")
+# The word of a marker may be written with letters of another script, so any short word counts. No
+# row of blanks is read twice.
+_LOOKS_LIKE_A_MARKER: Final = re.compile(r"\[(?=\s*+\[\s*+/?+\s*+[^\W\d_]{3,6}[\s:])")
 _BRACKETS: Final = str.maketrans(
     {**dict.fromkeys("\uff3b\ufe47", "["), **dict.fromkeys("\u27e6\u301a", "[[")}
 )

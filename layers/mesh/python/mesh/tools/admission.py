@@ -39,6 +39,8 @@ class Demand:
     write: Write
     otherwise: Observation
     """What the model is told where the condition does not hold."""
+    retry_after_s: int | None = None
+    """When it may hold again, where time alone brings that."""
 
 
 def demands(agent_id: str, offer: Offer, story: str, now_ms: int, ttl: int) -> list[Demand]:
@@ -121,6 +123,7 @@ def _minute_meter(grant: Grant, agent_id: str, now_ms: int) -> Demand:
     return Demand(
         _counted(keys.minute_meter(owner_id, grant.capability, now_ms), most, ttl),
         Observation(kind=ObservationKind.LIMITED, text=told),
+        left_s,
     )
 
 

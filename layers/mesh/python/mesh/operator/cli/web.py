@@ -30,8 +30,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 CAPABILITIES: Final = tuple(each.value for each in Capability)
 NOT_UNDONE: Final = (
-    "No further call is made on it. A request that was already sent is not undone, and may have"
-    " cost."
+    "No further call is admitted on it. One that was admitted before is cancelled, and its result"
+    " withheld; a request that was already sent is not undone, and may have cost."
 )
 requests = click.IntRange(1, REQUESTS_MAX)
 capability_argument = click.argument("capability", type=click.Choice(CAPABILITIES))
@@ -113,11 +113,13 @@ def set_access(
     What is not named stays as it is. A key is kept by provider and owner: another provider never
     gets it. It is asked for where none is kept; a fresh one takes its place.
     """
+    if provider is not None and not provider.strip():
+        raise CommandError("--provider takes a name", exit_code=2)
     if sum((key_stdin, key_file is not None, key_prompt)) > 1:
         raise CommandError("give one of --key-stdin, --key-file and --key-prompt", exit_code=2)
     given = _Given(
         provider=provider,
-        config=dict(_pair(each) for each in given_config),
+        config=_pairs(given_config),
         limits={
             "requests_per_minute": requests_per_minute,
             "requests_per_run": requests_per_run,
@@ -140,7 +142,7 @@ def set_access(
 def disable(invocation: Invocation, *, capability: str, agent: str | None) -> None:
     """Turn it off, and keep the key. For an agent it is an opt-out that stays.
 
-    Nothing is called on it once the command has returned. A request that was already sent is not
+    No call is admitted on it once the command has returned. A request that was already sent is not
     undone, and may have cost.
     """
     with invocation.client() as client:
@@ -193,7 +195,7 @@ def forget(
     """
     with invocation.client() as client:
         before = client.call("GET", _path(agent, capability))
-        name = provider or _to_forget(before, agent)
+        name = _to_forget(before, provider, agent)
         off = _off(before)
         if off.get("provider") != name:
             off = {"mode": off["mode"], "provider": name}
@@ -269,19 +271,27 @@ def _descriptor(before: Json, name: str | None, agent: str | None) -> Json:
     raise CommandError(f"{wrong}: {command} --provider NAME, {one_of}", exit_code=2)
 
 
-def _to_forget(before: Json, agent: str | None) -> str:
-    """Whose key is meant where none is named. CommandError."""
+def _to_forget(before: Json, provider: str | None, agent: str | None) -> str:
+    """Whose key is forgotten: it is kept, and nothing else is in use. CommandError."""
     stands: Json = before["settings"] or {}
-    kept = [each["provider"] for each in before["kept_keys"]]
-    if stands.get("provider") is not None:
-        return str(stands["provider"])
-    if len(kept) == 1:
-        return str(kept[0])
+    what, used = before["capability"], stands.get("provider")
+    kept = [str(each["provider"]) for each in before["kept_keys"]]
     if not kept:
+        raise CommandError(f"no key for {what} is kept for {named(agent)}: nothing to forget")
+    name = provider or used or (kept[0] if len(kept) == 1 else None)
+    if name is None:
+        raise CommandError(f"whose key? give --provider: one of {', '.join(kept)}", exit_code=2)
+    if name not in kept:
         raise CommandError(
-            f"no key for {before['capability']} is kept for {named(agent)}: nothing to forget"
+            f"no key of {name} is kept for {named(agent)}; there is one of {', '.join(kept)}"
         )
-    raise CommandError(f"whose key? give --provider: one of {', '.join(kept)}", exit_code=2)
+    if stands.get("mode") == Mode.CUSTOM and used != name:
+        raise CommandError(
+            f"{what} goes by {used}, and a key is forgotten only with the capability off. Next:"
+            f" mesh web disable {what}{of_agent(agent)}, then this command again, then"
+            f" mesh web set {what}{of_agent(agent)} --provider {used}"
+        )
+    return str(name)
 
 
 def _version(before: Json) -> int:
@@ -311,6 +321,15 @@ def _asked(before: Json, provider: str, agent: str | None) -> str:
         )
     click.echo(descriptor["key_hint"], err=True)
     return read_secret(False, "Provider's key", "--key-stdin")
+
+
+def _pairs(given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in map(_pair, given):
+        if name in found:
+            raise CommandError(f"--config {name} is given twice", exit_code=2)
+        found[name] = value
+    return found
 
 
 def _pair(text: str) -> tuple[str, str]:

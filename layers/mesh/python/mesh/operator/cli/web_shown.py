@@ -36,7 +36,7 @@ def show_every(terminal: Terminal, capabilities: list[Json], agent: str | None) 
             (
                 each["capability"],
                 _mode(each, agent),
-                each["effective_provider"],
+                _provider(each),
                 each["credential_source"],
                 "kept" if each["credential_present"] else None,
                 *_limits(each),
@@ -86,7 +86,7 @@ def _fields(terminal: Terminal, shown: Json, agent: str | None) -> None:
             ("capability", shown["capability"]),
             ("of", named(agent)),
             ("mode", _mode(shown, agent)),
-            ("provider", shown["effective_provider"]),
+            ("provider", _provider(shown)),
             *(
                 (f"  {name}", value)
                 for name, value in sorted((settings.get("config") or {}).items())
@@ -122,6 +122,11 @@ def _mode(shown: Json, agent: str | None) -> str:
     return "not set" if agent is None else Mode.INHERIT.value
 
 
+def _provider(shown: Json) -> object:
+    """Which is used; where none is, which one would be turned on again."""
+    return shown["effective_provider"] or (shown["settings"] or _NOTHING).get("provider")
+
+
 def _limits(shown: Json) -> tuple[object, object]:
     """What counts; where nothing does, what is set."""
     limits = shown["effective_limits"] or (shown["settings"] or _NOTHING).get("limits")
@@ -133,9 +138,10 @@ def _why(shown: Json, agent: str | None) -> str:
     """Why it is not available, and the command that makes it so."""
     what, reason = shown["capability"], shown["reason"]
     own = f"mesh web set {what}{of_agent(agent)}"
-    provider = f" --provider {clean(shown['effective_provider'])}"
+    provider = f" --provider {clean(_provider(shown))}"
     if agent is None:
-        again = own if (shown["settings"] or _NOTHING).get("provider") else f"{own} --provider NAME"
+        stored = (shown["settings"] or _NOTHING).get("provider")
+        again = f"{own} --provider {'NAME' if stored is None else clean(stored)}"
     else:
         again = f"mesh web inherit {what}{of_agent(agent)}"
     match reason:

@@ -22,6 +22,7 @@ from mesh.tools.web.catalogue import CLOUDFLARE
 from mesh.tools.web.contract import Access, FailureKind, Page, ProviderFailure, Stage
 from mesh.tools.web.cutting import is_blank
 from mesh.tools.web.exchange import Answer, Exchange, Meaning, bearer, fits
+from mesh.tools.web.reading import error_status
 
 _PAGE_UNREACHABLE: Final = (Stage.PAGE, FailureKind.UNREACHABLE)
 _PAGE_UNAVAILABLE: Final = (Stage.PAGE, FailureKind.UNAVAILABLE)
@@ -104,8 +105,8 @@ def read_adapter(egress: Egress, clock: Clock) -> CloudflareReader:
 
 
 def _page(found: str, about: Json) -> Page:
-    status = about.get("status")
-    if isinstance(status, int) and 400 <= status < 600:
+    status = error_status(about.get("status"))
+    if status is not None:
         raise ProviderFailure(Stage.PAGE, FailureKind.HTTP_ERROR, page_status=status)
     markdown, title = _parted(found)
     if is_blank(markdown):

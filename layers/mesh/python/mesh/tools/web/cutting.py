@@ -19,7 +19,7 @@ from mesh.kernel.limits import (
 )
 from mesh.security.pages import is_page_url
 from mesh.security.untrusted import shown
-from mesh.tools.web.contract import Hit, Page
+from mesh.tools.web.contract import FailureKind, Hit, Page, ProviderFailure, Stage
 
 _MORE: Final = "…"
 """What a title ends with that was cut."""
@@ -93,13 +93,18 @@ def search_observation(hits: Sequence[Hit]) -> tuple[str, tuple[str, ...]]:
 
 def page_observation(url: str, page: Page, retrieved_at: str, bytes_max: int) -> str:
     """What a model is told of a page, of a size of at most PAGE_OBSERVATION_BYTES_MAX, with at most
-    `bytes_max` bytes of its content."""
+    `bytes_max` bytes of its content.
+
+    Raises ProviderFailure where nothing of the content fits, for its first character is larger.
+    """
     found: dict[str, Any] = {"requested_url": url}
     if page.title is not None:
         found["title"] = _title(page.title)
     found |= {"content": "", "retrieved_at": retrieved_at, "truncated": False}
     room = PAGE_OBSERVATION_BYTES_MAX - size_of(found) + size_of("")
     found["content"], found["truncated"] = cut(page.markdown, bytes_max, room)
+    if not found["content"]:
+        raise ProviderFailure(Stage.PAGE, FailureKind.TOO_LARGE)
     return _json(found)
 
 

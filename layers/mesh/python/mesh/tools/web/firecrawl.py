@@ -17,6 +17,7 @@ from mesh.tools.web.catalogue import FIRECRAWL
 from mesh.tools.web.contract import Access, FailureKind, Page, ProviderFailure, Stage
 from mesh.tools.web.cutting import is_blank
 from mesh.tools.web.exchange import Answer, Exchange, Meaning, bearer
+from mesh.tools.web.reading import error_status
 
 _PATH: Final = "/v2/scrape"
 
@@ -93,8 +94,7 @@ def read_adapter(egress: Egress, clock: Clock) -> FirecrawlReader:
 
 def _page(found: Json) -> Page:
     about = as_object(found.get("metadata")) or {}
-    status = about.get("statusCode")
-    status = status if isinstance(status, int) and 400 <= status < 600 else None
+    status = error_status(about.get("statusCode"))
     # A page that answers with an error is a success to the provider.
     if status is not None or as_text(about.get("error")).strip():
         raise ProviderFailure(Stage.PAGE, FailureKind.HTTP_ERROR, page_status=status)

@@ -107,11 +107,12 @@ class _Fetch:
             access = _access(self._parts, call, grant, provider)
             adapter = cast("ReadAdapter", _adapter("read_adapter", provider, self._parts))
             page = adapter.read(url, access)
+            at = rfc3339(self._parts.clock.now_ms())
+            most = int(arguments.get("max_bytes", PAGE_BYTES_DEFAULT))
+            text = page_observation(url, page, at, most)
         except ProviderFailure as failure:
             return _failed(provider, grant, failure, url)
-        at = rfc3339(self._parts.clock.now_ms())
-        most = int(arguments.get("max_bytes", PAGE_BYTES_DEFAULT))
-        return _found(page_observation(url, page, at, most), grant, (url,))
+        return _found(text, grant, (url,))
 
 
 class _Opening:

@@ -1,4 +1,5 @@
-"""Owns what providers' results are read by, whoever they come from: dates, and text in HTML.
+"""Owns what providers' results are read by, whoever they come from: dates, statuses, and text in
+HTML.
 
 Refuses to make a text of what is none: scripts, styles and comments.
 """
@@ -26,6 +27,16 @@ def date_of(value: object) -> str | None:
         return dt.date.fromisoformat(found[0]).isoformat()
     except ValueError:
         return None
+
+
+def error_status(value: object) -> int | None:
+    """The status that a page is reported with, where it is one of an error: any from 400 on, for
+    some sites make up their own, and however it is written."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 400:
+        return None
+    return int(min(value, 999))
 
 
 def plain(markup: str) -> tuple[str, bool]:
