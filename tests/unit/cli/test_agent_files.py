@@ -218,6 +218,17 @@ def test_an_operator_who_may_not_is_told_at_which_step(two: Instances) -> None:
         ),
         ({"connectors": [{"kind": "generic"}]}, "has no name for connectors.0"),
         ({"connectors": {}}, "has no list connectors"),
+        ({"tools": {"..": False}}, "holds what no name can be: tools..."),
+        ({"agent": {"slug": "ada", "model": "m"}}, "has no object agent.model"),
+        ({"agent": {"slug": "ada", "model": None}}, "has no object agent.model"),
+        ({"agent": {"slug": "ada", "limits": [1]}}, "has no object agent.limits"),
+        ({"agent": {"slug": "ada", "retention_days": float("inf")}}, "a number that is none"),
+        ({"agent": {"slug": "ada", "name": "\ud800"}}, "holds half of a character"),
+        (
+            {"connectors": [{"name": "x", "engagement": "always"}]},
+            "has no object connectors.0.engagement",
+        ),
+        ({"connectors": [{"name": "x", "caps": 3}]}, "has no object connectors.0.caps"),
     ],
 )
 def test_a_file_of_another_form_is_refused_before_anything_is_asked(
@@ -228,6 +239,52 @@ def test_a_file_of_another_form_is_refused_before_anything_is_asked(
     assert code == 2
     assert told in err
     assert err.count("\n") == 1
+
+
+AS_ANYTHING: tuple[Any, ...] = (None, True, 3, -1.5, "", "x", [], [1], [{}], {}, {"x": 1})
+
+
+def test_no_type_of_any_setting_stops_it_without_a_word(two: Instances) -> None:
+    """What is not judged in the file is the API's to refuse, at a step that is told."""
+    two.settle_in()
+    document = exported(two.here)
+    connector = document["connectors"][0]
+    places: list[tuple[dict[str, Any], str]] = [
+        *((document, name) for name in document),
+        *((document["agent"], name) for name in document["agent"]),
+        *((document["agent"]["model"], name) for name in document["agent"]["model"]),
+        *((connector, name) for name in connector),
+        *((connector["engagement"], name) for name in connector["engagement"]),
+    ]
+    for within, name in places:
+        before = within[name]
+        for value in AS_ANYTHING:
+            within[name] = value
+            two.file.write_text(json.dumps(document))
+            code, _, err = two.here("agent", "apply", str(two.file))
+            assert (code in (0, 1, 2), err.count("\n")) == (True, int(code != 0)), (name, value)
+        within[name] = before
+
+
+def test_what_the_file_shows_of_an_address_does_not_act_on_a_terminal(two: Instances) -> None:
+    document = exported(two.here)
+    shown = "https://x.example\nmesh agent delete ada"
+    document["connectors"] = [{"kind": "generic", "name": "a\x1b[2J", "delivery_url_shown": shown}]
+    two.file.write_text(json.dumps(document))
+    assert "\x1b" not in two.there.ok("agent", "apply", str(two.file), "--dry-run")
+    document["connectors"][0]["name"] = "a"
+    two.file.write_text(json.dumps(document))
+    out = two.there.ok("agent", "apply", str(two.file))
+    assert "# it was https://x.example\\nmesh agent delete ada\n" in out
+
+
+def test_a_file_that_is_nested_without_end_is_refused_in_one_line(two: Instances) -> None:
+    deep = json.dumps(exported(two.here)).replace(
+        '"connectors": [', '"connectors": [' + "[" * 10**6
+    )
+    two.file.write_text(deep)
+    code, _, err = two.here("agent", "apply", str(two.file))
+    assert (code, err.count("\n")) == (2, 1)
 
 
 def test_what_is_no_file_or_no_json_is_refused_in_one_line(two: Instances) -> None:

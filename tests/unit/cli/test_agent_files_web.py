@@ -4,13 +4,15 @@ given there, the agent neither goes by the instance's nor is left without a word
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.fakes.line import Line
+from tests.fakes.line import GatewayTransport, Line
 from tests.fakes.operators import admin
 from tests.fakes.system import System
 
@@ -61,6 +63,26 @@ class Instances:
         return self.there.ok("agent", "apply", str(self.file), *arguments)
 
 
+class Silent(GatewayTransport):
+    """Lets nothing through."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        raise AssertionError(request.url)
+
+
+class Reading(GatewayTransport):
+    """Lets nothing but what reads through."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        assert request.method == "GET"
+        return super().handle_request(request)
+
+
+def command(out: str) -> list[str]:
+    """The command that is told, as a shell takes it."""
+    return shlex.split(out.partition("to give one:\n")[2].replace("\\\n", ""))
+
+
 @pytest.fixture
 def two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Instances:
     return Instances(tmp_path, capsys)
@@ -96,8 +118,7 @@ def test_a_connection_waits_for_its_key_and_does_not_go_by_the_instances(two: In
     ]
     assert (read["available"], read["effective_provider"]) == (False, None)
     # The line that it tells is the one that mends it.
-    told = out.partition("to give one:\n")[2].replace("\\\n", " ").split()
-    assert told == [
+    assert command(out) == [
         *("mesh", "web", "set", "read", "--agent", "ada", "--provider", "cloudflare"),
         *("--config", f"account_id={ACCOUNT}", "--requests-per-minute", "30"),
         *("--requests-per-run", "7", "--key-stdin"),
@@ -121,9 +142,130 @@ def test_where_the_agent_has_the_providers_key_its_connection_is_on_at_once(two:
 def test_a_plan_tells_what_waits_for_a_key_and_sets_nothing(two: Instances) -> None:
     two.put(two.here, "search", OF_ITS_OWN, api_key=KEY)
     out = two.moved("--dry-run")
-    assert out == (
-        "update web access search at version 0: disabled until a key of brave is given\n"
+    first, _, next_ = out.partition("\n\n")
+    assert first == "update web access search at version 0: disabled until a key of brave is given"
+    assert next_.startswith(
+        "its search goes by a key of brave of its own; to give one:\n  mesh web"
     )
     assert two.stands(two.there)["search"] is None
     told = json.loads(two.there.ok("agent", "apply", str(two.file), "--json"))
     assert told["done"][0]["awaits_key_of"] == "brave"
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_a_file_that_stands_but_for_a_key_tells_of_it_each_time(
+    two: Instances, dry_run: tuple[str, ...]
+) -> None:
+    two.put(two.here, "read", A_READER, api_key=KEY)
+    first = command(two.moved())
+    two.there.transport = Reading
+    out = two.there.ok("agent", "apply", str(two.file), *dry_run)
+    assert out.startswith(f"ada matches {two.file}, but for a key\n\nits read goes by a key")
+    assert command(out) == first
+    told = json.loads(two.there.ok("agent", "apply", str(two.file), *dry_run, "--json"))
+    (awaited,) = told["awaits"]
+    assert (awaited["capability"], awaited["provider"]) == ("read", "cloudflare")
+    assert shlex.split(awaited["command"]) == first
+    assert (told["done"], told["left"]) == ([], [])
+    two.there.transport = GatewayTransport
+    two.put(two.there, "read", A_READER, api_key=KEY)
+    assert two.there.ok("agent", "apply", str(two.file)) == f"ada matches {two.file}\n"
+    told = json.loads(two.there.ok("agent", "apply", str(two.file), "--json"))
+    assert told["awaits"] == []
+
+
+def test_what_is_awaited_is_told_in_the_document_of_the_first_run_and_of_a_plan(
+    two: Instances,
+) -> None:
+    two.put(two.here, "search", OF_ITS_OWN, api_key=KEY)
+    for options in (("--slug", "eve", "--dry-run"), ("--slug", "eve")):
+        (awaited,) = json.loads(two.moved(*options, "--json"))["awaits"]
+        assert awaited == {
+            "capability": "search",
+            "provider": "brave",
+            "command": "mesh web set search --agent eve --provider brave"
+            " --requests-per-minute 30 --requests-per-run 7 --key-stdin",
+        }
+
+
+def test_the_told_command_is_one_that_a_shell_takes_as_it_is_meant(two: Instances) -> None:
+    document = json.loads(two.here.ok("agent", "export", "ada"))
+    config = {"account_id": "a b'; touch x #", "$(y)": "*"}
+    document["web_access"] = {"re ad": A_READER | {"provider": "c;d", "config": config}}
+    two.file.write_text(json.dumps(document))
+    out = two.there.ok("agent", "apply", str(two.file), "--dry-run")
+    assert command(out) == [
+        *("mesh", "web", "set", "re ad", "--agent", "ada", "--provider", "c;d"),
+        *("--config", "$(y)=*", "--config", "account_id=a b'; touch x #"),
+        *("--requests-per-minute", "30", "--requests-per-run", "7", "--key-stdin"),
+    ]
+    document["web_access"]["re ad"]["provider"] = "c\x1b[2J"
+    two.file.write_text(json.dumps(document))
+    assert "\x1b" not in two.there.ok("agent", "apply", str(two.file), "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (3, "has no mode for web_access.search"),
+        ({"mode": ["custom"]}, "has no mode for web_access.search"),
+        ({"mode": "on"}, "has none of inherit, custom, disabled as web_access.search.mode"),
+        ({"mode": "custom"}, "has no text as web_access.search.provider"),
+        ({"provider": None}, "has no text as web_access.search.provider"),
+        ({"provider": []}, "has no text as web_access.search.provider"),
+        ({"mode": "inherit", "provider": 3}, "has no text as web_access.search.provider"),
+        ({"config": 3}, "has no object web_access.search.config"),
+        ({"config": None}, "has no object web_access.search.config"),
+        ({"config": {"account_id": 3}}, "has no text as web_access.search.config.account_id"),
+        ({"limits": [1]}, "has no object web_access.search.limits"),
+        ({"limits": 0}, "has no object web_access.search.limits"),
+        ({"limits": {"requests_per_day": 1}}, "not known: web_access.search.limits.requests_per_"),
+        ({"limits": {"requests_per_run": True}}, "number as web_access.search.limits.requests_per"),
+        ({"limits": {"requests_per_run": "7"}}, "number as web_access.search.limits.requests_per_"),
+        ({"limits": {"requests_per_run": 7.0}}, "number as web_access.search.limits.requests_per_"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_refused_before_anything_is_asked(
+    two: Instances, settings: Any, told: str
+) -> None:
+    document = json.loads(two.here.ok("agent", "export", "ada"))
+    if isinstance(settings, dict) and "mode" not in settings:
+        settings = OF_ITS_OWN | settings
+    document["web_access"] = {"search": settings}
+    two.file.write_text(json.dumps(document))
+    two.there.transport = Silent
+    code, _, err = two.there("agent", "apply", str(two.file), "--slug", "eve")
+    assert (code, err.count("\n")) == (2, 1)
+    assert told in err
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_capability_that_no_address_can_have_is_refused_before_anything_is_asked(
+    two: Instances, name: str
+) -> None:
+    document = json.loads(two.here.ok("agent", "export", "ada"))
+    two.file.write_text(json.dumps(document | {"web_access": {name: OFF}}))
+    two.there.transport = Silent
+    code, _, err = two.there("agent", "apply", str(two.file), "--slug", "eve")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "holds what no name can be: web_access." in err
+
+
+def test_what_is_left_out_or_null_is_taken_and_an_unknown_capability_is_the_apis_to_judge(
+    two: Instances,
+) -> None:
+    document = json.loads(two.here.ok("agent", "export", "ada"))
+    minute_alone = {"requests_per_minute": 3, "requests_per_run": None}
+    document["web_access"] = {
+        "read": {"mode": "disabled"},
+        "search": {"mode": "custom", "provider": "brave", "limits": minute_alone},
+    }
+    two.file.write_text(json.dumps(document))
+    assert command(two.there.ok("agent", "apply", str(two.file)))[-4:] == [
+        *("brave", "--requests-per-minute", "3", "--key-stdin"),
+    ]
+    document["web_access"] = {"dream": OFF}
+    two.file.write_text(json.dumps(document))
+    code, _, err = two.there("agent", "apply", str(two.file))
+    assert (code, err.count("\n")) == (1, 1)
+    assert "stopped at step 1 of 1 (update web access dream" in err

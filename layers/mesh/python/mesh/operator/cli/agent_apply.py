@@ -6,16 +6,56 @@ told also where a step failed, and the same line goes on from there.
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from mesh.operator.cli import agent_file
-from mesh.operator.cli.agent_plan import Step, agent_step, connector_steps, tool_steps, web_steps
+from mesh.operator.cli.agent_plan import (
+    Awaited,
+    Step,
+    agent_step,
+    awaited_keys,
+    connector_steps,
+    tool_steps,
+    web_steps,
+)
 from mesh.operator.cli.command import Invocation, common, fresh_key
 from mesh.operator.cli.failure import CommandError, of_api, of_silence
+from mesh.operator.cli.terminal import clean
 from mesh.operator.client import ApiError, Json, OperatorClient, UnreachableError, segment
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What would be done, and what stays to be done by hand."""
+
+    slug: str
+    steps: list[Step]
+    roster: int
+    """How often the connectors had changed when they were looked at, so that two who apply one
+    file at once do not both create them."""
+    awaits: list[Awaited]
+
+    def told(self, done: list[Json], stopped: str | None = None) -> Json:
+        """The document of `--json`."""
+        return {
+            "agent": self.slug,
+            "done": done,
+            "left": [step.told() for step in self.steps[len(done) :]],
+            "stopped": stopped,
+            "awaits": [
+                {
+                    "capability": each.capability,
+                    "provider": each.provider,
+                    "command": " ".join(each.command(self.slug)),
+                }
+                for each in self.awaits
+            ],
+        }
 
 
 @click.command("apply")
@@ -33,33 +73,33 @@ def apply(invocation: Invocation, *, file: Path, slug: str | None, dry_run: bool
     slug = slug or str(document["agent"]["slug"])
     terminal = invocation.terminal
     with invocation.client() as client:
-        steps, roster = _plan(client, document, slug)
+        plan = _plan(client, document, slug)
+        steps, roster = plan.steps, plan.roster
         done: list[Json] = []
         if not dry_run:
             try:
                 for number, step in enumerate(steps, 1):
                     if not invocation.as_json:
-                        click.echo(f"{number} of {len(steps)}: {step.told()}")
+                        click.echo(f"{number} of {len(steps)}: {clean(step.told())}")
                     done.append(_do(invocation, client, step, slug, roster))
                     roster += "secret" in done[-1]
             except (ApiError, UnreachableError) as failed:
-                raise _stopped(invocation, slug, steps, done, failed) from None
+                raise _stopped(invocation, plan, done, failed) from None
     if invocation.as_json:
-        terminal.document(_told(slug, steps, done))
+        terminal.document(plan.told(done))
         return
     if dry_run:
         for step in steps:
-            terminal.say(step.told())
+            terminal.say(clean(step.told()))
     if not steps:
-        terminal.say(f"{slug} matches {file}")
+        terminal.say(f"{slug} matches {file}{', but for a key' if plan.awaits else ''}")
     elif not dry_run:
         _next(invocation, document, slug, done)
-        _next_keys(invocation, slug, steps)
+    _next_keys(invocation, plan)
 
 
-def _plan(client: OperatorClient, document: Json, slug: str) -> tuple[list[Step], int]:
-    """Every step, worked out from what stands now; and how often the connectors had changed when
-    they were looked at, so that two who apply one file at once do not both create them."""
+def _plan(client: OperatorClient, document: Json, slug: str) -> _Plan:
+    """Every step, worked out from what stands now."""
     path = f"/api/agents/{segment(slug)}"
     stands: Json | None
     try:
@@ -78,7 +118,8 @@ def _plan(client: OperatorClient, document: Json, slug: str) -> tuple[list[Step]
         *web_steps(document, web),
         *connector_steps(document, connectors),
     ]
-    return steps, 0 if stands is None else int(stands["roster"])
+    roster = 0 if stands is None else int(stands["roster"])
+    return _Plan(slug, steps, roster, awaited_keys(document, web))
 
 
 def _do(invocation: Invocation, client: OperatorClient, step: Step, slug: str, roster: int) -> Json:
@@ -96,7 +137,7 @@ def _do(invocation: Invocation, client: OperatorClient, step: Step, slug: str, r
         case _, "web access":
             path = f"{agent}/web-access/{segment(step.subject)}"
             client.call("PUT", path, body={**step.body, "version": step.version})
-            told["awaits_key_of"] = None if step.awaits_key is None else step.awaits_key["provider"]
+            told["awaits_key_of"] = step.awaits_key_of
         case "create", _:
             body = {**step.body, "roster": roster}
             made = client.call(
@@ -118,27 +159,21 @@ def _do(invocation: Invocation, client: OperatorClient, step: Step, slug: str, r
     return told
 
 
-def _told(slug: str, steps: list[Step], done: list[Json], stopped: str | None = None) -> Json:
-    left = [step.told() for step in steps[len(done) :]]
-    return {"agent": slug, "done": done, "left": left, "stopped": stopped}
-
-
 def _stopped(
     invocation: Invocation,
-    slug: str,
-    steps: list[Step],
+    plan: _Plan,
     done: list[Json],
     failed: ApiError | UnreachableError,
 ) -> CommandError:
     """How it is told that a step failed; what was done and minted is told first."""
     why = of_api(failed) if isinstance(failed, ApiError) else of_silence(failed)
-    step = steps[len(done)]
+    step = plan.steps[len(done)]
     text = (
-        f"stopped at step {len(done) + 1} of {len(steps)} ({step.told()}): {why};"
+        f"stopped at step {len(done) + 1} of {len(plan.steps)} ({step.told()}): {why};"
         " the steps before it stand, and the same command goes on"
     )
     if invocation.as_json:
-        invocation.terminal.document(_told(slug, steps, done, text))
+        invocation.terminal.document(plan.told(done, text))
     return CommandError(text, why.exit_code)
 
 
@@ -146,7 +181,8 @@ def _next(invocation: Invocation, document: Json, slug: str, done: list[Json]) -
     """What no file can bring."""
     say = invocation.terminal.say
     if document.get(agent_file.HAS_KEY):
-        say(f"\nits model had a key; to give one: mesh agent update {slug} --model-key-stdin")
+        command = f"mesh agent update {shlex.quote(slug)} --model-key-stdin"
+        say(f"\nits model had a key; to give one: {command}")
     for each in done:
         if "secret" not in each:
             continue
@@ -154,23 +190,15 @@ def _next(invocation: Invocation, document: Json, slug: str, done: list[Json]) -
         say("\nthe secret above is shown once; give it to the third party, then:")
         if shown is not None:
             say(f"  mesh connector update {install_id} --delivery-url URL")
-            say(f"    # it was {shown}")
+            say(f"    # it was {clean(shown)}")
         say(f"  mesh connector enable {install_id}")
 
 
-def _next_keys(invocation: Invocation, slug: str, steps: list[Step]) -> None:
+def _next_keys(invocation: Invocation, plan: _Plan) -> None:
     """How the keys are given that web access waits for."""
-    for step in steps:
-        if step.awaits_key is None:
-            continue
-        limits = step.awaits_key.get("limits") or {}
-        say = invocation.terminal.say
-        provider = step.awaits_key["provider"]
-        say(f"\nits {step.subject} goes by a key of {provider} of its own; to give one:")
-        say(f"  mesh web set {step.subject} --agent {slug} --provider {provider} \\")
-        for name, value in sorted((step.awaits_key.get("config") or {}).items()):
-            say(f"    --config {name}={value} \\")
-        for option in ("requests_per_minute", "requests_per_run"):
-            if limits.get(option) is not None:
-                say(f"    --{option.replace('_', '-')} {limits[option]} \\")
-        say("    --key-stdin")
+    say = invocation.terminal.say
+    for each in plan.awaits:
+        first, *more = map(clean, each.command(plan.slug))
+        goes_by = f"its {each.capability} goes by a key of {each.provider} of its own"
+        say(f"\n{clean(goes_by)}; to give one:")
+        say(" \\\n    ".join((f"  {first}", *more)))

@@ -6,6 +6,7 @@ setting.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -14,11 +15,13 @@ from mesh.operator.cli.agent_file import (
     SHOWN,
     TOOLS,
     WEB,
+    WEB_LIMITS,
     agent_settings,
     connector_settings,
     web_settings,
 )
 from mesh.operator.client import Json
+from mesh.records.connection import Mode
 
 _NEW: Final[dict[str, Any]] = {"enabled": True, "version": 1}
 _UNKNOWN: Final[dict[str, Any]] = {"enabled": False, "version": 0}
@@ -41,22 +44,50 @@ class Step:
     install_id: str | None = None
     shown_url: str | None = None
     """What the file shows of the delivery URL, which it cannot hold."""
-    awaits_key: Json | None = None
-    """What the file says of web access that is disabled until its provider's key is given."""
+    awaits_key_of: str | None = None
+    """The provider whose key web access waits for, disabled."""
 
     def told(self) -> str:
         """The step in one line."""
         if self.verb == "create":
             return f"create {self.what} {self.subject}"
-        if self.awaits_key is not None:
+        if self.awaits_key_of is not None:
             return (
                 f"update {self.what} {self.subject} at version {self.version}: disabled until a"
-                f" key of {self.awaits_key['provider']} is given"
+                f" key of {self.awaits_key_of} is given"
             )
         return (
             f"update {self.what} {self.subject} at version {self.version}:"
             f" {', '.join(self.changes)}"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Awaited:
+    """A provider's key that the file says the agent has, and that it has not."""
+
+    capability: str
+    provider: str
+    config: dict[str, str]
+    limits: dict[str, int | None]
+
+    def command(self, slug: str) -> list[str]:
+        """The command that gives it, in parts that a line may end after; a shell takes each as it
+        is meant, whatever the file holds."""
+        of_agent = f"{shlex.quote(self.capability)} --agent {shlex.quote(slug)}"
+        return [
+            f"mesh web set {of_agent} --provider {shlex.quote(self.provider)}",
+            *(
+                f"--config {shlex.quote(f'{name}={value}')}"
+                for name, value in sorted(self.config.items())
+            ),
+            *(
+                f"--{name.replace('_', '-')} {self.limits[name]}"
+                for name in WEB_LIMITS
+                if self.limits.get(name) is not None
+            ),
+            "--key-stdin",
+        ]
 
 
 def agent_step(document: Json, slug: str, stands: Json | None) -> Step | None:
@@ -98,8 +129,7 @@ def web_steps(document: Json, stand: Sequence[Json]) -> Iterator[Step]:
     shown = {each["capability"]: each for each in stand}
     for capability, wanted in sorted(document.get(WEB, {}).items()):
         found = shown.get(capability, {})
-        kept = {key["provider"] for key in found.get("kept_keys", ())}
-        awaits = wanted["mode"] == "custom" and wanted.get("provider") not in kept
+        awaits = _awaits(wanted, found)
         stands = found.get("settings")
         settings = {} if stands is None else web_settings(stands)
         body = {**wanted, "mode": "disabled", "limits": None} if awaits else wanted
@@ -112,8 +142,30 @@ def web_steps(document: Json, stand: Sequence[Json]) -> Iterator[Step]:
                 body=body,
                 changes=changes,
                 version=0 if stands is None else stands["version"],
-                awaits_key=wanted if awaits else None,
+                awaits_key_of=wanted["provider"] if awaits else None,
             )
+
+
+def awaited_keys(document: Json, stand: Sequence[Json]) -> list[Awaited]:
+    """The keys that the file's web access waits for: also where no step is left to be made, for
+    the agent is then still without what the file says."""
+    shown = {each["capability"]: each for each in stand}
+    return [
+        Awaited(
+            capability=capability,
+            provider=wanted["provider"],
+            config=wanted.get("config", {}),
+            limits=wanted.get("limits") or {},
+        )
+        for capability, wanted in sorted(document.get(WEB, {}).items())
+        if _awaits(wanted, shown.get(capability, {}))
+    ]
+
+
+def _awaits(wanted: Json, found: Json) -> bool:
+    """Whether the file says a connection of its own whose key the agent has not."""
+    kept = {key["provider"] for key in found.get("kept_keys", ())}
+    return wanted["mode"] == Mode.CUSTOM and wanted["provider"] not in kept
 
 
 def connector_steps(document: Json, stand: Sequence[Json]) -> Iterator[Step]:
