@@ -206,29 +206,23 @@ def test_an_operator_who_may_not_is_told_at_which_step(two: Instances) -> None:
     [
         ({"version": 2}, "is of version 2, and this command knows 1"),
         ({"format": "other"}, "is no agent's file"),
-        ({"secrets": []}, "holds what is not known: it.secrets"),
-        ({"agent": {"slug": "ada", "agent_id": "agt_1"}}, "not known: agent.agent_id"),
-        ({"agent": {"name": "x"}}, "has no agent.slug"),
-        ({"connectors": [{"name": "x", "secret": "y"}]}, "not known: connectors.0.secret"),
-        ({"web_access": []}, "has no object web_access"),
-        ({"web_access": {"search": {}}}, "has no mode for web_access.search"),
-        (
-            {"web_access": {"read": {"mode": "custom", "api_key": "y"}}},
-            "not known: web_access.read.api_key",
-        ),
-        ({"connectors": [{"kind": "generic"}]}, "has no name for connectors.0"),
-        ({"connectors": {}}, "has no list connectors"),
-        ({"tools": {"..": False}}, "holds what no name can be: tools..."),
-        ({"agent": {"slug": "ada", "model": "m"}}, "has no object agent.model"),
-        ({"agent": {"slug": "ada", "model": None}}, "has no object agent.model"),
-        ({"agent": {"slug": "ada", "limits": [1]}}, "has no object agent.limits"),
+        ({"secrets": []}, "unknown field `secrets`"),
+        ({"agent": {"slug": "ada", "agent_id": "agt_1"}}, "field `agent_id` - at `$.agent`"),
+        ({"agent": {"name": "x"}}, "missing required field `slug`"),
+        ({"connectors": [{"name": "x", "secret": "y"}]}, "field `secret` - at `$.connectors[0]`"),
+        ({"web_access": []}, "at `$.web_access`"),
+        ({"web_access": {"search": {}}}, "missing required field `mode`"),
+        ({"web_access": {"read": {"mode": "custom", "api_key": "y"}}}, "unknown field `api_key`"),
+        ({"connectors": [{"kind": "generic"}]}, "missing required field `name`"),
+        ({"connectors": {}}, "at `$.connectors`"),
+        ({"tools": {"..": False}}, "a name that cannot be: '..'"),
+        ({"agent": {"slug": "ada", "model": "m"}}, "at `$.agent.model`"),
+        ({"agent": {"slug": "ada", "model": None}}, "at `$.agent.model`"),
+        ({"agent": {"slug": "ada", "limits": [1]}}, "at `$.agent.limits`"),
         ({"agent": {"slug": "ada", "retention_days": float("inf")}}, "a number that is none"),
         ({"agent": {"slug": "ada", "name": "\ud800"}}, "holds half of a character"),
-        (
-            {"connectors": [{"name": "x", "engagement": "always"}]},
-            "has no object connectors.0.engagement",
-        ),
-        ({"connectors": [{"name": "x", "caps": 3}]}, "has no object connectors.0.caps"),
+        ({"connectors": [{"name": "x", "engagement": "always"}]}, "`$.connectors[0].engagement`"),
+        ({"connectors": [{"name": "x", "caps": 3}]}, "at `$.connectors[0].caps`"),
     ],
 )
 def test_a_file_of_another_form_is_refused_before_anything_is_asked(
@@ -379,4 +373,4 @@ def test_a_tool_that_the_other_instance_does_not_have_stops_where_it_is_told(
     assert "update tool of_later at version 0: enabled" in err
     two.file.write_text(json.dumps(document | {"tools": {"note": "yes"}}))
     code, _, err = two.there("agent", "apply", str(two.file))
-    assert (code, "tools.note" in err) == (2, True)
+    assert (code, "`$.tools[...]`" in err) == (2, True)

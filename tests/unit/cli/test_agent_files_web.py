@@ -207,22 +207,22 @@ def test_the_told_command_is_one_that_a_shell_takes_as_it_is_meant(two: Instance
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (3, "has no mode for web_access.search"),
-        ({"mode": ["custom"]}, "has no mode for web_access.search"),
-        ({"mode": "on"}, "has none of inherit, custom, disabled as web_access.search.mode"),
-        ({"mode": "custom"}, "has no text as web_access.search.provider"),
-        ({"provider": None}, "has no text as web_access.search.provider"),
-        ({"provider": []}, "has no text as web_access.search.provider"),
-        ({"mode": "inherit", "provider": 3}, "has no text as web_access.search.provider"),
-        ({"config": 3}, "has no object web_access.search.config"),
-        ({"config": None}, "has no object web_access.search.config"),
-        ({"config": {"account_id": 3}}, "has no text as web_access.search.config.account_id"),
-        ({"limits": [1]}, "has no object web_access.search.limits"),
-        ({"limits": 0}, "has no object web_access.search.limits"),
-        ({"limits": {"requests_per_day": 1}}, "not known: web_access.search.limits.requests_per_"),
-        ({"limits": {"requests_per_run": True}}, "number as web_access.search.limits.requests_per"),
-        ({"limits": {"requests_per_run": "7"}}, "number as web_access.search.limits.requests_per_"),
-        ({"limits": {"requests_per_run": 7.0}}, "number as web_access.search.limits.requests_per_"),
+        (3, "at `$.web_access[...]`"),
+        ({"mode": ["custom"]}, "at `$.web_access[...].mode`"),
+        ({"mode": "on"}, "at `$.web_access[...].mode`"),
+        ({"mode": "custom"}, "custom names no provider - at `$.web_access.search`"),
+        ({"provider": None}, "custom names no provider - at `$.web_access.search`"),
+        ({"provider": []}, "at `$.web_access[...].provider`"),
+        ({"mode": "inherit", "provider": 3}, "at `$.web_access[...].provider`"),
+        ({"config": 3}, "at `$.web_access[...].config`"),
+        ({"config": None}, "at `$.web_access[...].config`"),
+        ({"config": {"account_id": 3}}, "at `$.web_access[...].config[...]`"),
+        ({"limits": [1]}, "at `$.web_access[...].limits`"),
+        ({"limits": 0}, "at `$.web_access[...].limits`"),
+        ({"limits": {"requests_per_day": 1}}, "unknown field `requests_per_day`"),
+        ({"limits": {"requests_per_run": True}}, "at `$.web_access[...].limits.requests_per_run`"),
+        ({"limits": {"requests_per_run": "7"}}, "at `$.web_access[...].limits.requests_per_run`"),
+        ({"limits": {"requests_per_run": 7.5}}, "at `$.web_access[...].limits.requests_per_run`"),
     ],
 )
 def test_settings_of_a_wrong_type_are_refused_before_anything_is_asked(
@@ -248,7 +248,7 @@ def test_a_capability_that_no_address_can_have_is_refused_before_anything_is_ask
     two.there.transport = Silent
     code, _, err = two.there("agent", "apply", str(two.file), "--slug", "eve")
     assert (code, err.count("\n")) == (2, 1)
-    assert "holds what no name can be: web_access." in err
+    assert "a name that cannot be" in err
 
 
 def test_what_is_left_out_or_null_is_taken_and_an_unknown_capability_is_the_apis_to_judge(

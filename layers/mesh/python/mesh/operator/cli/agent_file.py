@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from mesh.operator.cli.failure import CommandError
 from mesh.operator.cli.reading import bytes_of
 from mesh.operator.client import BadNameError, Json, segment
@@ -32,7 +34,50 @@ WEB: Final = "web_access"
 """Capability → what the agent has set for it; what it inherits untouched is not named."""
 WEB_ACCESS: Final = ("mode", "provider", "config", "limits")
 WEB_LIMITS: Final = ("requests_per_minute", "requests_per_run")
-_MODES: Final = tuple(each.value for each in Mode)
+
+
+class _Limits(msgspec.Struct, forbid_unknown_fields=True):
+    requests_per_minute: int | None = None
+    requests_per_run: int | None = None
+
+
+class _Web(msgspec.Struct, forbid_unknown_fields=True):
+    mode: Mode
+    provider: str | None = None
+    config: dict[str, str] = {}
+    limits: _Limits | None = None
+
+
+class _Agent(msgspec.Struct, forbid_unknown_fields=True):
+    slug: str
+    name: object = None
+    handle: object = None
+    instructions: object = None
+    model: dict[str, object] = {}
+    limits: dict[str, object] = {}
+    retention_days: object = None
+
+
+class _Connector(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    kind: object = None
+    allow_hosts: object = None
+    engagement: dict[str, object] = {}
+    caps: dict[str, object] = {}
+    failure_replies: object = None
+    delivery_url_shown: object = None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """The form of a file. What is an `object` here is the API's to judge."""
+
+    format: str
+    version: int
+    agent: _Agent
+    connectors: list[_Connector]
+    model_key_present: object = None
+    tools: dict[str, bool] = {}
+    web_access: dict[str, _Web] = {}
 
 
 def document_of(
@@ -99,13 +144,21 @@ def _problem(document: Json) -> str | None:
 
     Types are judged here where a wrong one would stop the command halfway.
     """
-    return (
-        _form_problem(document)
-        or _agent_problem(document.get("agent"))
-        or _tools_problem(document.get(TOOLS, {}))
-        or _web_problem(document.get(WEB, {}))
-        or _connectors_problem(document.get("connectors"))
-    )
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        return "is no agent's file; make one with: mesh agent export SLUG --output FILE"
+    if document.get("version") != VERSION:
+        return (
+            f"is of version {document.get('version')}, and this command knows {VERSION}:"
+            " use a newer mesh"
+        )
+    try:
+        file = msgspec.convert(document, _File)
+    except msgspec.ValidationError as error:
+        return f"does not fit: {error}"
+    for capability, settings in sorted(file.web_access.items()):
+        if settings.mode is Mode.CUSTOM and settings.provider is None:
+            return f"does not fit: custom names no provider - at `$.web_access.{capability}`"
+    return _unnameable((*file.tools, *file.web_access))
 
 
 def _unsendable(document: Json) -> str | None:
@@ -121,114 +174,11 @@ def _unsendable(document: Json) -> str | None:
     return None
 
 
-def _form_problem(document: Json) -> str | None:
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        return "is no agent's file; make one with: mesh agent export SLUG --output FILE"
-    if document.get("version") != VERSION:
-        return (
-            f"is of version {document.get('version')}, and this command knows {VERSION}:"
-            " use a newer mesh"
-        )
-    known = ("format", "version", "agent", "connectors", HAS_KEY, TOOLS, WEB)
-    return _unknown("it", document, known)
-
-
-def _agent_problem(agent: object) -> str | None:
-    if not isinstance(agent, dict):
-        return "has no object agent"
-    if problem := _unknown("agent", agent, ("slug", *AGENT)):
-        return problem
-    if not isinstance(agent.get("slug"), str):
-        return "has no agent.slug"
-    return _no_object("agent", agent, ("model", "limits"))
-
-
-def _connectors_problem(connectors: object) -> str | None:
-    if not isinstance(connectors, list):
-        return "has no list connectors"
-    for number, each in enumerate(connectors):
-        where = f"connectors.{number}"
-        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
-            return f"has no name for {where}"
-        problem = _unknown(where, each, ("kind", SHOWN, *CONNECTOR))
-        if problem := problem or _no_object(where, each, ("engagement", "caps")):
-            return problem
-    return None
-
-
-def _tools_problem(tools: object) -> str | None:
-    if not isinstance(tools, dict):
-        return "has no object tools"
-    if wrong := sorted(name for name, enabled in tools.items() if not isinstance(enabled, bool)):
-        return f"says neither true nor false: tools.{wrong[0]}"
-    return _unnameable(TOOLS, tools)
-
-
-def _web_problem(web: object) -> str | None:
-    if not isinstance(web, dict):
-        return f"has no object {WEB}"
-    for name, each in sorted(web.items()):
-        if problem := _one_web_problem(f"{WEB}.{name}", each):
-            return problem
-    return _unnameable(WEB, web)
-
-
-def _one_web_problem(where: str, settings: object) -> str | None:
-    if not isinstance(settings, dict) or not isinstance(settings.get("mode"), str):
-        return f"has no mode for {where}"
-    if settings["mode"] not in _MODES:
-        return f"has none of {', '.join(_MODES)} as {where}.mode"
-    return (
-        _unknown(where, settings, WEB_ACCESS)
-        or _provider_problem(where, settings)
-        or _config_problem(f"{where}.config", settings.get("config", {}))
-        or _limits_problem(f"{where}.limits", settings.get("limits"))
-    )
-
-
-def _provider_problem(where: str, settings: dict[str, Any]) -> str | None:
-    provider = settings.get("provider")
-    if isinstance(provider, str) or (provider is None and settings["mode"] != Mode.CUSTOM):
-        return None
-    return f"has no text as {where}.provider"
-
-
-def _config_problem(where: str, config: object) -> str | None:
-    if not isinstance(config, dict):
-        return f"has no object {where}"
-    if wrong := sorted(name for name, value in config.items() if not isinstance(value, str)):
-        return f"has no text as {where}.{wrong[0]}"
-    return None
-
-
-def _limits_problem(where: str, limits: object) -> str | None:
-    if limits is None:
-        return None
-    if not isinstance(limits, dict):
-        return f"has no object {where}"
-    for name, value in sorted(limits.items()):
-        # True and false are integers to Python, and to nobody else.
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            return f"has no whole number as {where}.{name}"
-    return _unknown(where, limits, WEB_LIMITS)
-
-
-def _unknown(where: str, given: dict[str, Any], names: Iterable[str]) -> str | None:
-    unknown = sorted(given.keys() - set(names))
-    return f"holds what is not known: {where}.{unknown[0]}" if unknown else None
-
-
-def _no_object(where: str, given: dict[str, Any], names: Iterable[str]) -> str | None:
-    """What is named may be left out; else it is an object."""
-    wrong = [name for name in names if not isinstance(given.get(name, {}), dict)]
-    return f"has no object {where}.{wrong[0]}" if wrong else None
-
-
-def _unnameable(where: str, given: dict[str, Any]) -> str | None:
+def _unnameable(names: Iterable[str]) -> str | None:
     """Names become part of an address: one that cannot would stop what was begun."""
-    for name in sorted(given):
+    for name in names:
         try:
             segment(name)
         except BadNameError:
-            return f"holds what no name can be: {where}.{name}"
+            return f"holds a tool or capability of a name that cannot be: {name!r}"
     return None
