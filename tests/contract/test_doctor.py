@@ -359,7 +359,7 @@ def test_notices_are_not_said_to_wait_for_a_webhook_when_they_were_given_up() ->
         return str(found["text"])
 
     assert "notices wait for it" in told()
-    patient.system.run(26 * 3600, step_s=300)
+    patient.system.run(26 * 3600, step_s=1800)
     assert "what waited was given up" in told()
 
 
