@@ -15,7 +15,7 @@ from mesh.kernel.limits import (
     WEB_EXCERPT_BYTES_MAX,
 )
 from mesh.security.untrusted import shown
-from mesh.tools.web.contract import Hit, Page
+from mesh.tools.web.contract import FailureKind, Hit, Page, ProviderFailure, Stage
 from mesh.tools.web.cutting import cut, page_observation, search_observation, size_of
 
 AT = "2026-11-30T12:00:00Z"
@@ -74,12 +74,25 @@ def test_a_longer_text_is_shown_in_more_bytes(one: str, other: str) -> None:
     assert size_of(one) <= size_of(one + other)
 
 
+def told_or_failed(url: str, page: Page, most: int) -> str | ProviderFailure:
+    try:
+        return page_observation(url, page, AT, most)
+    except ProviderFailure as failure:
+        return failure
+
+
 @settings(max_examples=40)
 @given(LONG, st.none() | LONG, URLS, st.integers(1, PAGE_BYTES_MAX))
 def test_a_page_is_json_within_its_bound(
     markdown: str, title: str | None, url: str, most: int
 ) -> None:
-    text = page_observation(url, Page(markdown, title), AT, most)
+    text = told_or_failed(url, Page(markdown, title), most)
+    if isinstance(text, ProviderFailure):
+        assert (text.stage, text.kind) == (Stage.PAGE, FailureKind.TOO_LARGE)
+        first = regex.match(r"\X", markdown)
+        assert first is not None
+        assert len(first[0].encode()) > most or size_of(first[0]) > PAGE_OBSERVATION_BYTES_MAX // 2
+        return
     assert len(shown(text).encode()) <= PAGE_OBSERVATION_BYTES_MAX
     told = json.loads(text)
     assert (told["requested_url"], told["retrieved_at"]) == (url, AT)

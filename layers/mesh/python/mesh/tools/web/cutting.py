@@ -103,7 +103,7 @@ def page_observation(url: str, page: Page, retrieved_at: str, bytes_max: int) ->
     found |= {"content": "", "retrieved_at": retrieved_at, "truncated": False}
     room = PAGE_OBSERVATION_BYTES_MAX - size_of(found) + size_of("")
     found["content"], found["truncated"] = cut(page.markdown, bytes_max, room)
-    if not found["content"]:
+    if page.markdown and not found["content"]:
         raise ProviderFailure(Stage.PAGE, FailureKind.TOO_LARGE)
     return _json(found)
 
