@@ -8,7 +8,15 @@ import pytest
 from msgspec import structs
 
 from mesh.kernel.errors import Failed, Phase
-from mesh.security.sealing import DataKey, InstanceKey, SealingKey, SecretContext, open_sealed, seal
+from mesh.security.sealing import (
+    DataKey,
+    InstanceKey,
+    SealingKey,
+    SecretContext,
+    open_sealed,
+    open_text,
+    seal,
+)
 
 CONTEXT = SecretContext("agent_connector", "ins_01JDXW5Y9ZK3V7Q2M8N4P6R0ST", "signing", 1)
 MATERIAL = bytes(range(32))
@@ -37,6 +45,16 @@ def test_what_was_sealed_opens(key: SealingKey, plaintext: bytes) -> None:
     blob = seal(key, CONTEXT, plaintext, CountingRandom())
     assert len(blob) == len(plaintext) + 29
     assert open_sealed(key, CONTEXT, blob) == plaintext
+
+
+@KEYS
+def test_a_text_opens_as_one_and_what_is_none_stays_shut_in_every_chain(key: SealingKey) -> None:
+    assert open_text(key, CONTEXT, seal(key, CONTEXT, "é".encode(), CountingRandom())) == "é"
+    with pytest.raises(Failed) as failure:
+        open_text(key, CONTEXT, seal(key, CONTEXT, b"secret\xff", CountingRandom()))
+    assert failure.value.code == "secret_unopenable"
+    assert failure.value.__cause__ is None
+    assert failure.value.__context__ is None
 
 
 @pytest.mark.behaviour("secrets:connector-owner")

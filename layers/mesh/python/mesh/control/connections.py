@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mesh.control.rows import record_of
-from mesh.kernel.errors import Failed
 from mesh.records.connection import Capability, Connection, Grant, Missing, Mode
 from mesh.records.value import CredentialSource, SealedValue
-from mesh.security.sealing import DataKey, KeyWrapper, SecretContext, open_sealed
+from mesh.security.sealing import DataKey, KeyWrapper, SecretContext, open_text
 from mesh.storage import keys
 from mesh.storage.items import Item
 from mesh.storage.keys import Key
@@ -193,9 +192,4 @@ def open_provider_key(
     # By where the key goes, never by what its row says: a row that was moved stays shut.
     context = provider_key_context(owner_id, kept_for, row.version)
     material = wrapper.unwrap(row.wrapped, context.encryption_context())
-    opened = open_sealed(DataKey(material), context, row.blob)
-    try:
-        return opened.decode()
-    except UnicodeDecodeError:
-        pass  # it holds what it could not read: what is raised within would carry the key along
-    raise Failed("secret_unopenable", "a stored secret does not open")
+    return open_text(DataKey(material), context, row.blob)

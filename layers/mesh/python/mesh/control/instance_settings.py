@@ -20,7 +20,7 @@ from mesh.kernel.ids import Random
 from mesh.kernel.limits import DELIVERY_SETTINGS_FRESH_MS
 from mesh.records.install import Sealed
 from mesh.records.instance import InstanceSettings, Webhook
-from mesh.security.sealing import InstanceKey, SecretContext, open_sealed, seal
+from mesh.security.sealing import InstanceKey, SecretContext, open_text, seal
 from mesh.security.signing import mint_secret
 from mesh.security.urls import Refusal, display
 from mesh.storage import keys
@@ -211,4 +211,4 @@ def context_of(name: str, version: int) -> SecretContext:
 
 
 def _opened(key: InstanceKey, name: str, sealed: Sealed) -> str:
-    return open_sealed(key, context_of(name, sealed.version), sealed.blob).decode()
+    return open_text(key, context_of(name, sealed.version), sealed.blob)

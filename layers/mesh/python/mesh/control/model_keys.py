@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mesh.control.instance_model_keys import sealed_model_key
 from mesh.records.agent import Agent
-from mesh.security.sealing import DataKey, KeyWrapper, open_sealed
+from mesh.security.sealing import DataKey, KeyWrapper, open_text
 from mesh.storage.table import Table
 
 
@@ -25,4 +25,4 @@ def open_model_key(table: Table, wrapper: KeyWrapper, agent: Agent) -> str | Non
     assert row.wrapped is not None, "a value that is present has its key beside it"
     assert row.blob is not None, "a value that is present has one"
     material = wrapper.unwrap(row.wrapped, context.encryption_context())
-    return open_sealed(DataKey(material), context, row.blob).decode()
+    return open_text(DataKey(material), context, row.blob)

@@ -11,7 +11,7 @@ from typing import Final
 
 from mesh.kernel.ids import Random
 from mesh.records.install import Install, Sealed, Secret
-from mesh.security.sealing import InstanceKey, SecretContext, open_sealed, seal
+from mesh.security.sealing import InstanceKey, SecretContext, open_text, seal
 
 OWNER_TYPE: Final = "agent_connector"
 SIGNING: Final = "signing"
@@ -54,7 +54,7 @@ def open_secrets(
     return [
         (
             row.version,
-            open_sealed(key, signing_context(install_id, row.version), row.blob).decode(),
+            open_text(key, signing_context(install_id, row.version), row.blob),
         )
         for row in valid_now(rows, now_ms)
     ]
@@ -65,4 +65,4 @@ def open_delivery_url(key: InstanceKey, install: Install) -> str | None:
     sealed = install.delivery_url
     if sealed is None:
         return None
-    return open_sealed(key, url_context(install.install_id, sealed.version), sealed.blob).decode()
+    return open_text(key, url_context(install.install_id, sealed.version), sealed.blob)

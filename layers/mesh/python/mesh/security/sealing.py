@@ -128,5 +128,16 @@ def open_sealed(key: SealingKey, context: SecretContext, blob: bytes) -> bytes:
         raise _unopenable() from None
 
 
+def open_text(key: SealingKey, context: SecretContext, blob: bytes) -> str:
+    """The text that was sealed. Raises Failed `secret_unopenable` as `open_sealed` does, and for
+    what is no text."""
+    opened = open_sealed(key, context, blob)
+    try:
+        return opened.decode()
+    except UnicodeDecodeError:
+        pass  # it holds what it could not read: what is raised within would carry that along
+    raise _unopenable()
+
+
 def _unopenable() -> Failed:
     return Failed("secret_unopenable", "a stored secret does not open", Phase.BEFORE)
