@@ -31,10 +31,6 @@ _REPLAYABLE: Final = frozenset({Replay.OBSERVE, Replay.METERED})
 nothing."""
 
 
-def _no(kind: ObservationKind, text: str) -> Observation:
-    return Observation(kind=kind, text=text)
-
-
 class Calls:
     """Makes calls for one run, under one lease."""
 
@@ -100,27 +96,30 @@ class Calls:
             return self._ledger.uncertain(begun, now)
         if definition is None or asked.binding_version is None or asked.agent_version is None:
             return self._ledger.refuse(
-                number, asked, now, _no(ObservationKind.NOT_OFFERED, "there is no such tool here")
+                number,
+                asked,
+                now,
+                endings.no(ObservationKind.NOT_OFFERED, "there is no such tool here"),
             )
         arguments = None if asked.arguments is None else json.loads(asked.arguments)
         wrong = problems(definition.input_schema, arguments)
         if wrong:
             return self._ledger.refuse(
-                number, asked, now, _no(ObservationKind.INVALID_ARGUMENTS, "; ".join(wrong))
+                number, asked, now, endings.no(ObservationKind.INVALID_ARGUMENTS, "; ".join(wrong))
             )
         if _admitted_calls(steps, but=number) >= self._of.agent.limits.tool_calls:
             return self._ledger.refuse(
                 number,
                 asked,
                 now,
-                _no(ObservationKind.EXHAUSTED, "no tool call is left for this run"),
+                endings.no(ObservationKind.EXHAUSTED, "no tool call is left for this run"),
             )
         assert arguments is not None, "the schema wants an object"
         offer = Offer(definition, asked.agent_version, asked.binding_version, asked.grant)
         against = self._gate.judge(offer, arguments)
         if against is not None:
             return self._ledger.refuse(
-                number, asked, now, _no(ObservationKind.INVALID_ARGUMENTS, against)
+                number, asked, now, endings.no(ObservationKind.INVALID_ARGUMENTS, against)
             )
         place = self._ledger.admit(
             number,

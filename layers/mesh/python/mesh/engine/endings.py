@@ -14,26 +14,27 @@ from mesh.records.run import StepStatus
 from mesh.tools.contract import Observation, ObservationKind, Replay
 
 
-def _no(kind: ObservationKind, text: str) -> Observation:
+def no(kind: ObservationKind, text: str) -> Observation:
+    """An observation of Mesh's own, without a result."""
     return Observation(kind=kind, text=text)
 
 
-CANCELLED: Final = _no(
+CANCELLED: Final = no(
     ObservationKind.REVOKED,
     "what a call that was made at the same time rests on changed, so this one was cancelled with "
     "it",
 )
-TOO_LONG: Final = _no(ObservationKind.FAILED, "the tool took too long, and was not waited for")
-_REVOKED_AFTER: Final = _no(
+TOO_LONG: Final = no(ObservationKind.FAILED, "the tool took too long, and was not waited for")
+_REVOKED_AFTER: Final = no(
     ObservationKind.REVOKED,
     "what this tool was offered on changed while it was called, so what came of it is withheld",
 )
-_UNKNOWN: Final = _no(
+_UNKNOWN: Final = no(
     ObservationKind.UNCERTAIN,
     "the call was not waited for to its end: it may have been done, or not, and it is not done "
     "again",
 )
-_UNCERTAIN_REVOKED: Final = _no(
+_UNCERTAIN_REVOKED: Final = no(
     ObservationKind.UNCERTAIN,
     "what this tool was offered on changed while it was called: it may have been done, or not, and "
     "it is not done again",

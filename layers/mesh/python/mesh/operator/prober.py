@@ -17,7 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from mesh.control.audit import AuditTrail, Cause, Deed
-from mesh.engine.endings import not_waited_for, status_of, withheld
+from mesh.engine.contract import Revoked
+from mesh.engine.endings import no, not_waited_for, status_of, withheld
 from mesh.engine.watch import OutOfTime, Watch
 from mesh.kernel.clock import DAY_MS, Clock, rfc3339
 from mesh.kernel.errors import Conflict, Failed, FieldProblem, Invalid, MeshError, Refused
@@ -38,15 +39,11 @@ from mesh.tools.offers import Offer, offering_of
 VERDICT: Final = "probe"
 """What stands for the gate's verdict on a message, where there was none."""
 _CUT_SHORT: Final = "cut_short"
-_TOO_LONG: Final = Observation(
-    kind=ObservationKind.FAILED,
-    text=f"the call was admitted, and took longer than the {PROBE_S:.0f} s that a probe has: it was"
+_TOO_LONG: Final = no(
+    ObservationKind.FAILED,
+    f"the call was admitted, and took longer than the {PROBE_S:.0f} s that a probe has: it was"
     " not waited for",
 )
-
-
-class _Changed(Exception):
-    """What the call rests on was changed."""
 
 
 class Prober:
@@ -131,7 +128,7 @@ class Prober:
 
         def look() -> None:
             if not self._gate.stand(call.agent_id, [offer]):
-                raise _Changed
+                raise Revoked
 
         work = partial(self._gate.make, offer, arguments, call)
         within_s = until - self._clock.monotonic()
@@ -139,7 +136,7 @@ class Prober:
             (observation,) = self._watch.calls([work], look, within_s)
         except OutOfTime:
             observation = not_waited_for(replay, _TOO_LONG)
-        except _Changed:
+        except Revoked:
             return withheld(replay)
         return observation if self._gate.stand(call.agent_id, [offer]) else withheld(replay)
 

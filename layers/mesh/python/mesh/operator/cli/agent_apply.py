@@ -111,15 +111,16 @@ def _plan(client: OperatorClient, document: Json, slug: str) -> _Plan:
     connectors = [] if stands is None else list(client.items(f"{path}/connectors"))
     tools = None if stands is None else client.call("GET", f"{path}/tools")["items"]
     web = [] if stands is None else client.call("GET", f"{path}/web-access")["capabilities"]
+    awaits = awaited_keys(document, web)
     first = agent_step(document, slug, stands)
     steps = [
         *([] if first is None else [first]),
         *tool_steps(document, tools),
-        *web_steps(document, web),
+        *web_steps(document, web, awaits),
         *connector_steps(document, connectors),
     ]
     roster = 0 if stands is None else int(stands["roster"])
-    return _Plan(slug, steps, roster, awaited_keys(document, web))
+    return _Plan(slug, steps, roster, awaits)
 
 
 def _do(invocation: Invocation, client: OperatorClient, step: Step, slug: str, roster: int) -> Json:

@@ -23,8 +23,6 @@ from mesh.records.connection import Mode
 FORMAT: Final = "mesh.agent"
 VERSION: Final = 1
 
-AGENT: Final = ("name", "handle", "instructions", "model", "limits", "retention_days")
-CONNECTOR: Final = ("name", "allow_hosts", "engagement", "caps", "failure_replies")
 MODEL: Final = ("kind", "name", "base_url")
 SHOWN: Final = "delivery_url_shown"
 HAS_KEY: Final = "model_key_present"
@@ -32,8 +30,6 @@ TOOLS: Final = "tools"
 """Tool → whether the agent may use it. A file of before there were tools has none."""
 WEB: Final = "web_access"
 """Capability → what the agent has set for it; what it inherits untouched is not named."""
-WEB_ACCESS: Final = ("mode", "provider", "config", "limits")
-WEB_LIMITS: Final = ("requests_per_minute", "requests_per_run")
 
 
 class _Limits(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,6 +74,14 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     model_key_present: object = None
     tools: dict[str, bool] = {}
     web_access: dict[str, _Web] = {}
+
+
+AGENT: Final = tuple(name for name in _Agent.__struct_fields__ if name != "slug")
+CONNECTOR: Final = tuple(
+    name for name in _Connector.__struct_fields__ if name not in ("kind", SHOWN)
+)
+WEB_ACCESS: Final = _Web.__struct_fields__
+WEB_LIMITS: Final = _Limits.__struct_fields__
 
 
 def document_of(

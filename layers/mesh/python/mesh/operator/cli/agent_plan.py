@@ -120,17 +120,17 @@ def tool_steps(document: Json, stand: Sequence[Json] | None) -> Iterator[Step]:
             )
 
 
-def web_steps(document: Json, stand: Sequence[Json]) -> Iterator[Step]:
+def web_steps(document: Json, stand: Sequence[Json], awaited: Sequence[Awaited]) -> Iterator[Step]:
     """The steps that set for the web what the file says.
 
-    A provider's key is in no file. Where the agent has none of it, its own connection is put down
+    A provider's key is in no file. Where it is `awaited`, the agent's own connection is put down
     disabled: left out, the agent would go by the instance's key, which the file says it does not.
     """
-    shown = {each["capability"]: each for each in stand}
+    stored = {each["capability"]: each["settings"] for each in stand}
+    without = {each.capability for each in awaited}
     for capability, wanted in sorted(document.get(WEB, {}).items()):
-        found = shown.get(capability, {})
-        awaits = _awaits(wanted, found)
-        stands = found.get("settings")
+        awaits = capability in without
+        stands = stored.get(capability)
         settings = {} if stands is None else web_settings(stands)
         body = {**wanted, "mode": "disabled", "limits": None} if awaits else wanted
         changes = tuple(_changes(body, settings))
@@ -147,9 +147,9 @@ def web_steps(document: Json, stand: Sequence[Json]) -> Iterator[Step]:
 
 
 def awaited_keys(document: Json, stand: Sequence[Json]) -> list[Awaited]:
-    """The keys that the file's web access waits for: also where no step is left to be made, for
-    the agent is then still without what the file says."""
-    shown = {each["capability"]: each for each in stand}
+    """The keys that the file says the agent has, and that it has not: also where no step is left to
+    be made, for the agent is then still without what the file says."""
+    kept = {each["capability"]: {key["provider"] for key in each["kept_keys"]} for each in stand}
     return [
         Awaited(
             capability=capability,
@@ -158,14 +158,9 @@ def awaited_keys(document: Json, stand: Sequence[Json]) -> list[Awaited]:
             limits=wanted.get("limits") or {},
         )
         for capability, wanted in sorted(document.get(WEB, {}).items())
-        if _awaits(wanted, shown.get(capability, {}))
+        if wanted["mode"] == Mode.CUSTOM
+        and wanted["provider"] not in kept.get(capability, frozenset())
     ]
-
-
-def _awaits(wanted: Json, found: Json) -> bool:
-    """Whether the file says a connection of its own whose key the agent has not."""
-    kept = {key["provider"] for key in found.get("kept_keys", ())}
-    return wanted["mode"] == Mode.CUSTOM and wanted["provider"] not in kept
 
 
 def connector_steps(document: Json, stand: Sequence[Json]) -> Iterator[Step]:

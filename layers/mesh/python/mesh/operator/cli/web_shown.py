@@ -138,12 +138,9 @@ def _why(shown: Json, agent: str | None) -> str:
     """Why it is not available, and the command that makes it so."""
     what, reason = shown["capability"], shown["reason"]
     own = f"mesh web set {what}{of_agent(agent)}"
-    provider = f" --provider {clean(_provider(shown))}"
-    if agent is None:
-        stored = (shown["settings"] or _NOTHING).get("provider")
-        again = f"{own} --provider {'NAME' if stored is None else clean(stored)}"
-    else:
-        again = f"mesh web inherit {what}{of_agent(agent)}"
+    name = _provider(shown)
+    provider = f" --provider {'NAME' if name is None else clean(name)}"
+    again = own + provider if agent is None else f"mesh web inherit {what}{of_agent(agent)}"
     match reason:
         case Missing.OPTED_OUT:
             return f"{named(agent)} opted out. To follow the instance again: {again}"

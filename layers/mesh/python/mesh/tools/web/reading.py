@@ -41,10 +41,10 @@ def error_status(value: object) -> int | None:
 
 def plain(markup: str) -> tuple[str, bool]:
     """The text of a piece of HTML as a browser reads it, and whether all of it was read."""
-    import nh3  # here: a function starts without it
-
     if "<" not in markup and "&" not in markup:
         return markup, True
+    import nh3  # here: a function starts without it
+
     # What is left is text in its escaped form, and breaks in their shortest: `<p>` and `</p>`.
     kept = nh3.clean(markup[:WEB_MARKUP_CHARS_MAX], tags=set(_BREAKS), attributes={})
     return html.unescape(_BREAK.sub(" ", kept)), len(markup) <= WEB_MARKUP_CHARS_MAX
