@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import click
@@ -14,12 +13,13 @@ import pytest
 from infra.local.stack import RunningStack
 from mesh.kernel import limits
 from mesh.operator.cli.main import cli
+from mesh.operator.cli.tools import probe
 from mesh.records.connection import Capability, Missing, Mode
 from mesh.tools.contract import ObservationKind
 from mesh.tools.web import cloudflare, firecrawl
 from mesh.tools.web.catalogue import PROVIDERS
 from mesh.tools.web.contract import FailureKind, Stage
-from tests.docs.blocks import blocks
+from tests.docs.blocks import assert_is_there, blocks, commands
 from tests.docs.test_readme import environment, receiver, run, stack
 
 __all__ = ["environment", "receiver", "stack"]
@@ -30,8 +30,7 @@ PAGE = (ROOT / DOCUMENT).read_text()
 WORDS = " ".join(PAGE.split())
 COMMANDS = sorted(
     {
-        *re.findall(r"`(mesh [^`]+)`", PAGE),
-        *re.findall(r"^ +(mesh .+)$", PAGE, re.MULTILINE),
+        *commands(PAGE),
         *re.findall(r"(?:^|\| )(mesh [^|\n]+)$", blocks(DOCUMENT)["sh setup"], re.MULTILINE),
     }
 )
@@ -64,14 +63,7 @@ def test_the_setup_runs_as_it_is_written(environment: dict[str, str], stack: Run
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_on_the_page_is_there_with_its_options(line: str) -> None:
-    command: click.Command = cli
-    words = shlex.split(line)[1:]
-    while isinstance(command, click.Group):
-        found = command.get_command(click.Context(command), words.pop(0))
-        assert found is not None, line
-        command = found
-    known = {option for parameter in command.params for option in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= known
+    words = assert_is_there(line)
     if line.startswith("mesh web") and words and not words[0].startswith("--"):
         assert words[0] in {each.value for each in Capability}
 
@@ -115,6 +107,7 @@ def test_the_figures_on_the_page_are_the_products() -> None:
     minute, of_run = limits.REQUESTS_PER_MINUTE_DEFAULT, limits.REQUESTS_PER_RUN_DEFAULT
     assert f"gets {minute} requests a minute and {of_run} a run" in WORDS
     assert f"waits for its call for {limits.PROBE_S:.0f} seconds" in WORDS
+    assert f"waits for the call for {limits.PROBE_S:.0f} seconds" in str(probe.help)
     assert f"may take a run {limits.PROVIDER_READ_S:.0f};" in WORDS
     assert f"at most {limits.SEARCH_OBSERVATION_BYTES_MAX // 1024} KiB for the model" in WORDS
     assert f"a page {limits.PAGE_OBSERVATION_BYTES_MAX // 1024} KiB" in WORDS

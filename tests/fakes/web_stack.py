@@ -26,12 +26,11 @@ from mesh.models.contract import Stop, Text, ToolResult, ToolUse
 from mesh.operator.cli.third_party import INGRESS_PATH, signed_headers
 from mesh.operator.client import OperatorClient
 from mesh.security import signing
-from mesh.security.egress import Egress, EgressPolicy, Reply
-from mesh.security.urls import Refusal
 from mesh.tools.web.catalogue import PROVIDERS
 from tests.fakes.brave_server import BraveServer
 from tests.fakes.cloudflare_server import ACCOUNT, CloudflareServer
 from tests.fakes.firecrawl_server import FirecrawlServer
+from tests.fakes.hurried import Hurried
 from tests.fakes.model_servers import (
     Asked,
     Counted,
@@ -132,45 +131,6 @@ def observed(told: str) -> Any:
     """The JSON of an observation, as it was before what hides in it was shown as escapes."""
     whole = _ESCAPED.sub(lambda it: chr(int(it[1], 16)), unframed(told))
     return json.loads(whole, strict=False)
-
-
-class Hurried:
-    """The way out, which gives up sooner where a test waits until a time is over."""
-
-    def __init__(self, real: Egress) -> None:
-        self.total_s: float | None = None
-        """The deadline in place of a provider's own."""
-        self._real = real
-
-    def check(self, url: str, policy: EgressPolicy) -> Refusal | None:
-        return self._real.check(url, policy)
-
-    def post(
-        self, url: str, headers: Mapping[str, str], body: bytes, policy: EgressPolicy
-    ) -> Reply:
-        return self._real.post(url, headers, body, policy)
-
-    def request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        policy: EgressPolicy,
-        *,
-        body_bytes_max: int,
-        total_s: float | None = None,
-    ) -> Reply:
-        provider = any(url.startswith(f"{each.origin}/") for each in PROVIDERS.values())
-        return self._real.request(
-            method,
-            url,
-            headers,
-            body,
-            policy,
-            body_bytes_max=body_bytes_max,
-            total_s=self.total_s if provider and self.total_s else total_s,
-        )
 
 
 class FreshMinute(SystemClock):

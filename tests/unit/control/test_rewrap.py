@@ -20,7 +20,6 @@ from mesh.control.rewrap import Rewrapping
 from mesh.control.rows import record_of
 from mesh.control.secrets import open_secrets
 from mesh.control.vault import Vault, model_key_context, own_destination, value_context
-from mesh.control.web_access import WebAccess
 from mesh.control.web_rules import Wanted as WantedAccess
 from mesh.kernel.errors import Failed
 from mesh.kernel.limits import REWRAP_ROWS_PER_STEP
@@ -89,18 +88,6 @@ class Instance:
             world.table, world.clock, world.random, audit=world.audit, wrapper=wrapper
         )
 
-    def web_access(self, wrapper: KmsWrapper) -> WebAccess:
-        world = self.world
-        return WebAccess(
-            world.table,
-            world.clock,
-            world.random,
-            audit=world.audit,
-            wrapper=wrapper,
-            providers=PROVIDERS,
-            kept_for=kept_for,
-        )
-
     def set_provider_key(self, owner: int | None, provider: str) -> tuple[keys.Key, SecretContext]:
         """Where the key of the instance, or of an agent, lies, and what it opens under."""
         agent = None if owner is None else self.agents[owner]
@@ -114,7 +101,7 @@ class Instance:
             requests_per_run=20,
             api_key=f"canary-of-{provider}",
         )
-        self.web_access(self.old).put(agent, wanted, version=0, cause=ALICE)
+        self.world.web_access(self.old).put(agent, wanted, version=0, cause=ALICE)
         owner_id = INSTANCE_OWNER if agent is None else agent.agent_id
         context = provider_key_context(owner_id, kept_for(described), 1)
         return keys.provider_key(owner_id, provider), context

@@ -71,16 +71,7 @@ class Web:
 
     def over(self, wrapper: KeyWrapper) -> WebAccess:
         """Web access over that key service."""
-        world = self.world
-        return WebAccess(
-            world.table,
-            world.clock,
-            world.random,
-            audit=world.audit,
-            wrapper=wrapper,
-            providers=PROVIDERS | {"both": BOTH},
-            kept_for=kept_for,
-        )
+        return self.world.web_access(wrapper, both=BOTH)
 
     def overtaken(self, *others: Callable[[], object]) -> WebAccess:
         """Web access in which others come between what a change reads and what it writes."""

@@ -13,12 +13,16 @@ from mesh.control.installs import Installs, Wanted, Whole
 from mesh.control.instance_key import InstanceKeys
 from mesh.control.operators import Operators
 from mesh.control.rotation import Rotation
+from mesh.control.web_access import WebAccess
 from mesh.kernel.errors import MeshError
 from mesh.kernel.ids import Ids
 from mesh.records.agent import Agent, Limits, Model
+from mesh.records.connection import Provider
 from mesh.records.install import Caps, Engagement, Install
+from mesh.security.sealing import KeyWrapper
 from mesh.security.urls import Allowlist, Refusal, judge_url
 from mesh.storage.table import Table
+from mesh.tools.web.catalogue import PROVIDERS, kept_for
 from tests.fakes.time import SeededRandom, SimulatedClock
 
 ALICE = Cause("opr_alice", "req_alice")
@@ -123,6 +127,18 @@ class World:
             limits=Limits(),
             cause=ALICE,
             minting=minting,
+        )
+
+    def web_access(self, wrapper: KeyWrapper, **more: Provider) -> WebAccess:
+        """Web access over a key service, with the providers that ship and `more`."""
+        return WebAccess(
+            self.table,
+            self.clock,
+            self.random,
+            audit=self.audit,
+            wrapper=wrapper,
+            providers=PROVIDERS | more,
+            kept_for=kept_for,
         )
 
     def install(

@@ -33,6 +33,7 @@ from mesh.tools.web.contract import (
     Stage,
 )
 from tests.fakes import brave_server, cloudflare_server, firecrawl_server, perplexity_server
+from tests.fakes.hurried import Hurried
 from tests.fakes.model_servers import WireReply
 from tests.fakes.time import SimulatedClock
 from tests.fakes.web_servers import PRIVATE, WebServer
@@ -110,18 +111,12 @@ class Sent:
     total_s: float | None
 
 
-class Watched:
-    """The way out of one adapter: the real one, kept book of, and hurried where a test waits until
-    a time is over."""
+class Watched(Hurried):
+    """The way out of one adapter, kept book of."""
 
     def __init__(self, real: Egress) -> None:
+        super().__init__(real)
         self.sent: list[Sent] = []
-        self.hurried_s: float | None = None
-        """The deadline in place of the adapter's own."""
-        self._real = real
-
-    def check(self, url: str, policy: EgressPolicy) -> Refusal | None:
-        return self._real.check(url, policy)
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, policy: EgressPolicy
@@ -135,21 +130,10 @@ class Watched:
         headers: Mapping[str, str],
         body: bytes,
         policy: EgressPolicy,
-        *,
-        body_bytes_max: int,
-        total_s: float | None = None,
+        **bounds: Any,
     ) -> Reply:
-        sent = Sent(method, url, dict(headers), body, policy, body_bytes_max, total_s)
-        self.sent.append(sent)
-        return self._real.request(
-            method,
-            url,
-            headers,
-            body,
-            policy,
-            body_bytes_max=body_bytes_max,
-            total_s=self.hurried_s or total_s,
-        )
+        self.sent.append(Sent(method, url, dict(headers), body, policy, **bounds))
+        return super().request(method, url, headers, body, policy, **bounds)
 
 
 class Api:

@@ -570,7 +570,7 @@ SLOW: Mapping[str, Script] = {
 @pytest.mark.parametrize("name", SAID)
 def test_an_api_that_takes_too_long_is_given_up_in_time(name: str, case: str) -> None:
     api = Api(name)
-    api.egress.hurried_s = 0.3
+    api.egress.total_s = 0.3
     api.server.sends(SLOW[case])
     failure = api.fails()
     api.close()
